@@ -55,7 +55,7 @@ def test_a_number_with_a_fraction_is_no_whole_number(copying: Copying) -> None:
     copied = copying.copy(f"COPY numbers FROM {path}")
     assert sorted(copying.house.read_numbers()) == [2, 10]
     assert copied.totals.rejects == 2
-    assert all("Not a whole number" in reason for reason, _ in copied.reject_reasons)
+    assert all("Not an integer" in reason for reason, _ in copied.reject_reasons)
     path = copying.file("b.json", '{"n": 1.5, "word": "a"}\n{"n": 3.0, "word": "b"}\n')
     assert copying.copy(f"COPY numbers FROM {path} PARSER json()").totals.rows == 1
     # A computed value is rounded, as by a cast.

@@ -122,7 +122,9 @@ def test_a_text_that_does_not_fit_its_template_is_rejected(copying: Copying) -> 
     assert (copied.totals.rows, copied.totals.rejects) == (0, len(page.MISREADS))
     rejects = copying.house.read(named("REJECTS")).sort_by("ROW_NUMBER")
     assert rejects["COLUMN_NAME"].to_pylist() == [f"C{n}" for n in range(len(page.MISREADS))]
-    assert all("Not of the format" in reason for reason in rejects["REJECTED_REASON"].to_pylist())
+    assert all(
+        "Does not match the format" in reason for reason in rejects["REJECTED_REASON"].to_pylist()
+    )
 
 
 @pytest.mark.parametrize(("form", "text", "data"), page.BINARIES)
@@ -169,7 +171,7 @@ REFUSED = [
     ("n / 2 || ''", "::NUMERIC(p,s)"),
     ("n::VARBINARY", "HEX_TO_BINARY"),
     ("n::JSON", "valid types are VARCHAR"),
-    ("n = 1", "takes no BOOLEAN"),
+    ("n = 1", "does not accept BOOLEAN"),
     ("DATE '2024-01-01' + 1.5", "whole numbers of days"),
     ("INTERVAL '1 month'", "ADD_MONTHS"),
     ("TO_CHAR(SYSDATE, 'YYYY-MM-DDTHH24')", 'DD"T"HH24'),
@@ -177,8 +179,8 @@ REFUSED = [
     ("TO_CHAR(SYSDATE, w)", "must be a text in quotes"),
     ("TO_DATE(w, 'DD.MM')", "it has no year"),
     ("TO_DATE(w, 'YYYY DDD MM')", "DDD is a date"),
-    ("TO_DATE(w, 'YYYY HH24 AM')", "is HH12"),
-    ("TO_DATE(w, 'YYYY Q')", "Q is not read"),
+    ("TO_DATE(w, 'YYYY HH24 AM')", "use HH12"),
+    ("TO_DATE(w, 'YYYY Q')", "Q cannot be parsed"),
     ("TO_CHAR(1.5, '9.9')", "TO_CHAR of a number"),
     ("REGEXP_LIKE(w, '(?=a)')", "lookahead"),
     ("REGEXP_LIKE(w, '(a)\\1')", "is not supported"),
@@ -189,7 +191,7 @@ REFUSED = [
     ("w::!JSON", "valid types"),
     ("UPPER(w, 1)", "expected UPPER(VARCHAR)"),
     ("w->>'a'", "is not supported"),
-    ("[1, 2]", "takes no ARRAY"),
+    ("[1, 2]", "does not accept ARRAY"),
 ]
 
 
@@ -209,14 +211,14 @@ FAILS = [
     ("'1_0'::INT", "invalid text for INTEGER: 1_0"),
     ("'1.5'::INT", "invalid text for INTEGER"),
     ("'0x1F'::INT", "invalid text for INTEGER"),
-    ("'20210101123'::TIMESTAMP", "no date or timestamp"),
-    ("'1234'::DATE", "no date or timestamp"),
+    ("'20210101123'::TIMESTAMP", "not a date or timestamp"),
+    ("'1234'::DATE", "not a date or timestamp"),
     ("1.5::FLOAT", "::NUMERIC(p,s)"),
     ("(1 / (n - n))::INT", "division by zero"),
     ("LN(0)::INT", "LN is not defined"),
     ("SQRT(-1)::INT", "SQRT is not defined"),
     ("9223372036854775807 + n", "Overflow"),
-    ("TO_DATE(w, 'YYYYMMDD')", "Not of the format"),
+    ("TO_DATE(w, 'YYYYMMDD')", "Does not match the format"),
     ("CASE WHEN REGEXP_LIKE('a' || CHR(10), 'a$') THEN 'x' END", "ends with a newline"),
 ]
 

@@ -84,7 +84,7 @@ def false_row_count(table: pa.Table, schema: TableSchema) -> Lie:
 
 def false_row_count_in_the_footer(table: pa.Table, schema: TableSchema) -> Lie:
     claimed = claims(table, schema) | {"rows": 4}
-    return Lie(counting(encoded(table), 3, 4), claimed, "the pages hold 3 values")
+    return Lie(counting(encoded(table), 3, 4), claimed, "the pages have 3 values")
 
 
 def garbled_pages(table: pa.Table, schema: TableSchema) -> Lie:
@@ -110,7 +110,7 @@ def bomb_of_a_dictionary(table: pa.Table, schema: TableSchema) -> Lie:
         with_column(many, schema, "NAME", large), compression="zstd", use_dictionary=["NAME"]
     )
     assert len(parquet) < 200_000
-    return Lie(parquet, claims(many, schema), "more than a chunk may hold")
+    return Lie(parquet, claims(many, schema), "exceed the limit of a chunk")
 
 
 def bomb_of_a_page(table: pa.Table, schema: TableSchema) -> Lie:
@@ -128,7 +128,7 @@ def bomb_of_a_page(table: pa.Table, schema: TableSchema) -> Lie:
         parquet[start : start + 3] + gigabyte + b"\x15" + size + parquet[start + 6 : end - longer]
     )
     parquet = parquet[:start] + page + parquet[end:]
-    return Lie(parquet, claims(table, schema), "more than a chunk may hold")
+    return Lie(parquet, claims(table, schema), "exceed the limit of a chunk")
 
 
 def wrong_physical_type(table: pa.Table, schema: TableSchema) -> Lie:

@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_told_in_a_sentence(
         reading("demo.public.none")
     with pytest.raises(PySparkException, match="has no column `X`"):
         reading(columns="x")
-    with pytest.raises(PySparkException, match="give the option `table`, in full"):
+    with pytest.raises(PySparkException, match="set the option `table` to a full name"):
         reading("numbers")
     with pytest.raises(PySparkException, match="Option condition: reading with the format"):
         reading(condition="n = 1")

@@ -326,7 +326,7 @@ def test_what_does_not_exist_is_said_in_a_sentence(
     with pytest.raises(StatementError, match=r"Syntax error at or near '>' \(line 2, column 11\)"):
         lake.sql("SELECT n FROM demo.public.numbers\nWHERE n > > 5")
     with pytest.raises(
-        StatementError, match=r"put a quoted name in backticks \(line 1, column 27\)"
+        StatementError, match=r"write a quoted name in backticks \(line 1, column 27\)"
     ):
         lake.sql('SELECT n FROM demo.public."numbers"')
     with pytest.raises(Unsupported, match="through channels"):

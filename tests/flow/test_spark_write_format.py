@@ -80,13 +80,13 @@ def test_columns_go_by_name_and_what_does_not_fit_is_named(
         ("SELECT 'x' AS n", "Column N .NUMBER.18,0..: .*Not a valid number"),
         (f"SELECT 1 AS n, '{'x' * 101}' AS word", "Column WORD .VARCHAR.100.."),
         ("SELECT 1 AS n, 2 AS m", "Column m: table DEMO.PUBLIC.NUMBERS has no such column"),
-        ("SELECT 'a' AS word", "no value is given for N, which must not be NULL"),
+        ("SELECT 'a' AS word", "no value for N, which must not be NULL"),
         ("SELECT CAST(NULL AS INT) AS n", "it is NOT NULL, and a value is NULL"),
-        ("SELECT 1 AS n, 2 AS N", "two columns are meant for N|already exists|DUPLICATE"),
+        ("SELECT 1 AS n, 2 AS N", "two columns match N|already exists|DUPLICATE"),
     ):
         with pytest.raises(PySparkException, match=why):
             append(spark.sql(query))
-    with pytest.raises(PySparkException, match="tables take rows and keep them"):
+    with pytest.raises(PySparkException, match="tables support only appends"):
         append(spark.sql("SELECT 1 AS n"), mode="overwrite")
     assert lake.table(TABLE).count() == 3
 

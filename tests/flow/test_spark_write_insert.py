@@ -95,7 +95,7 @@ def test_what_does_not_fit_inserts_nothing_and_is_named(
         (
             "INSERT INTO demo.public.numbers (word) VALUES ('a')",
             LoadRefused,
-            "no value is given for N",
+            "no value for N",
         ),
         ("INSERT INTO demo.public.numbers (n, x) VALUES (1, 2)", LoadRefused, "Column X"),
         ("INSERT INTO demo.public.numbers VALUES (NULL, 'a')", LoadRefused, "a value is NULL"),

@@ -56,7 +56,7 @@ class Popen(subprocess.Popen[Any]):
         return self._ended(self.pid, wait_flags)
 
     def _ended(self, pid: int, flags: int) -> tuple[int, int]:
-        """Return the result of `os.waitpid`, which the server sends, as the child's parent."""
+        """Return the result of `os.waitpid`, which the server runs and sends."""
         self._wire.setblocking(not flags & os.WNOHANG)
         try:
             told = self._wire.recv(_STATUS.size)

@@ -113,7 +113,7 @@ def _arrow(value: object) -> pa.Array | None:
         and value.is_finite()
         and cast("int", value.as_tuple().exponent) > 0
     ):
-        # Arrow's decimals have all digits before the point.
+        # Arrow's decimals store every digit before the point, so they have no positive exponent.
         return None
     try:
         array = pa.array([value])

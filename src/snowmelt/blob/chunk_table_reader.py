@@ -108,9 +108,7 @@ def read_chunk(
         _check_columns_fit(wanted, present)
         # Limit the rows, because a billion consecutive nulls take a few bytes in the file.
         if footer.rows * sum(map(_min_value_bytes, wanted)) > max_bytes:
-            raise ChunkTooLarge(
-                f"{footer.rows} rows of these columns are more than a chunk may hold"
-            )
+            raise ChunkTooLarge(f"{footer.rows} rows of these columns exceed the limit of a chunk")
         sought = [
             ColumnRequest(column, present[column.ordinal])
             for column in wanted
@@ -165,7 +163,7 @@ def read_legacy_blob_header(data: BytesLike) -> LegacyBlobHeader | None:
         checksum = int.from_bytes(view[13:21], "big")
         length = _HEADER_BYTES + int.from_bytes(view[21:25], "big")
         if size != len(view) or length > size:
-            raise ValueError("size differs from what the header says")
+            raise ValueError("size differs from the header")
         if zlib.crc32(view[length:]) != checksum:
             raise ValueError("checksum differs")
         chunks = _parse_chunk_metadata(bytes(view[_HEADER_BYTES:length]))

@@ -66,20 +66,22 @@ def inspect_column_pages(
     """
     end = start + length
     if end > len(data):
-        raise ValueError("a column lies outside the file")
+        raise ValueError("a column is outside the file")
     position, seen, uncompressed, has_dictionary = start, 0, 0, False
     while seen < expected_values and position < end:
         head = bytes(data[position : min(end, position + _MAX_HEADER_BYTES)])
         header, size = read_struct(head, 0)
         position += size + require_integer(header, 3)
         if position > end:
-            raise ValueError("a page lies outside its column")
+            raise ValueError("a page is outside its column")
         uncompressed += require_integer(header, 2)
         kind = require_integer(header, 1)
         has_dictionary |= kind == _DICTIONARY_PAGE
         seen += _count_page_values(header, kind)
     if seen != expected_values:
-        raise ValueError(f"the pages hold {seen} values, the footer says {expected_values}")
+        raise ValueError(
+            f"the pages have {seen} values, expected {expected_values} as in the footer"
+        )
     return ColumnPageSummary(uncompressed, has_dictionary)
 
 
@@ -87,11 +89,11 @@ def _count_page_values(header: ThriftFields, kind: int) -> int:
     if kind == _INDEX_PAGE:
         return 0
     if kind not in _HEADER_FIELD:
-        raise ValueError(f"pages of type {kind} are not taken")
+        raise ValueError(f"pages of type {kind} are not supported")
     details = require_struct(header, _HEADER_FIELD[kind])
     encoding = require_integer(details, _ENCODING_FIELD[kind])
     if encoding not in _ALLOWED_ENCODINGS:
-        raise ValueError(f"pages in encoding {encoding} are not taken")
+        raise ValueError(f"pages in encoding {encoding} are not supported")
     return 0 if kind == _DICTIONARY_PAGE else require_integer(details, 1)
 
 
@@ -138,7 +140,7 @@ def decode_columns(
     pages = [_inspect_all_pages(data, footer, position) for position in positions]
     size = sum(column.uncompressed_bytes for column in pages)
     if size > max_bytes:
-        raise ChunkTooLarge(f"{size} bytes before compression are more than a chunk may hold")
+        raise ChunkTooLarge(f"{size} bytes before compression exceed the limit of a chunk")
     # Keep text dictionary-encoded until its decoded size is known: many indices of one long value
     # are a decompression bomb.
     texts = [
@@ -157,7 +159,7 @@ def decode_columns(
     table = file.read(use_threads=False)
     size += sum(_expanded_dictionary_bytes(table.column(number)) for number in texts)
     if size > max_bytes:
-        raise ChunkTooLarge(f"{size} bytes of text are more than a chunk may hold")
+        raise ChunkTooLarge(f"{size} bytes of text exceed the limit of a chunk")
     return list(table.columns)
 
 

@@ -63,7 +63,7 @@ def parse_blob_path(path: str) -> ParsedBlobPath:
     match = _PATH_PATTERN.match(path) if len(path) <= _MAX_PATH_CHARACTERS else None
     if match is None:
         raise BlobInvalid(
-            path=repr(path[:_MAX_PATH_CHARACTERS]), reason="the name is not one of a BDEC blob"
+            path=repr(path[:_MAX_PATH_CHARACTERS]), reason="the name is not that of a BDEC blob"
         )
     year, month, day, hour, minute = (
         int(match[name]) for name in ("year", "month", "day", "hour", "minute")
@@ -72,7 +72,7 @@ def parse_blob_path(path: str) -> ParsedBlobPath:
         dt.datetime(year, month, day, hour, minute, tzinfo=dt.UTC)
         created_at = dt.datetime.fromtimestamp(int(match["seconds"], 36), dt.UTC)
     except (ValueError, OverflowError, OSError):
-        raise BlobInvalid(path=path, reason="the name holds no possible time") from None
+        raise BlobInvalid(path=path, reason="the name has an invalid time") from None
     return ParsedBlobPath(
         path, created_at, match["prefix"], int(match["thread"]), int(match["counter"])
     )

@@ -306,10 +306,10 @@ def _parse_row_group(group: ThriftFields, fields: Sequence[FooterField]) -> RowG
 def _parse_column_chunk(column: ThriftFields, rows: int) -> ColumnChunkLocation:
     # Fields of pages in another file (1), or of encrypted pages (8).
     if 1 in column or 8 in column:
-        raise ValueError("a column lies in another file, or is encrypted")
+        raise ValueError("a column is in another file, or encrypted")
     metadata = require_struct(column, 3)
     if require_integer(metadata, 5) != rows:
-        raise ValueError("a column has other than one value a row")
+        raise ValueError("a column does not have one value per row")
     start = require_integer(metadata, 9)
     dictionary = metadata.get(11)
     if isinstance(dictionary, int) and 0 < dictionary < start:

@@ -150,7 +150,7 @@ class BucketRegistry:
             raise S3Error("AccessDenied", "Only the owner's role may delete a bucket.")
         if access.record.backend is not None:
             raise S3Error(
-                "MethodNotAllowed", "This bucket stands in front of another place; unmount it."
+                "MethodNotAllowed", "This bucket is mounted from a backend. Unmount it instead."
             )
         try:
             with self.database.writing() as connection:

@@ -130,7 +130,7 @@ def _translating_errors(key: str, *, allow_missing: bool = False) -> Iterator[No
         raise S3Error("NotImplemented", str(error)) from None
     except PathRefused as error:
         if not allow_missing:
-            sentence = f"The place this bucket stands for cannot hold this key: {error}"
+            sentence = f"The backend of this bucket does not support this key: {error}"
             raise S3Error("InvalidArgument", sentence, Key=key) from None
     except ObjectMissing:
         if not allow_missing:
@@ -169,5 +169,5 @@ def _to_store_attributes(headers: Mapping[str, str]) -> dict[str, str]:
 def _raise_unsupported_condition() -> None:
     raise S3Error(
         "NotImplemented",
-        "Buckets in front of another place know no condition but If-None-Match: *.",
+        "Mounted buckets support only the condition If-None-Match: *.",
     )

@@ -134,7 +134,7 @@ class ApiIntegration(_StoredDefinition):
                 )
         if (self.user is None) != (self.secret is None) and self.authentication == "SIGV4":
             raise DeclarationInvalid(
-                reason="AUTHENTICATION = SIGV4 takes both USER and SECRET, or none of them"
+                reason="AUTHENTICATION = SIGV4 requires both USER and SECRET, or neither"
             )
 
 

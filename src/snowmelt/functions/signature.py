@@ -131,7 +131,7 @@ def parse_sql_type_text(text: str) -> SqlType:
     timed = found.kind is LogicalType.TIME or found.kind in TIMESTAMP_TYPES
     if second is None and timed and first <= MAX_FRACTION_DIGITS:
         return replace(found, scale=first)
-    raise DeclarationInvalid(reason=f"{text!r} has parameters that {name} does not take")
+    raise DeclarationInvalid(reason=f"{text!r} has parameters that {name} does not accept")
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,11 +89,11 @@ def parse_url(text: str) -> ServiceUrl:
         raise UrlRefused(reason="does not begin with https:// and a host")
     scheme = found["scheme"].lower()
     if scheme not in _DEFAULT_PORTS:
-        raise UrlRefused(reason=f"has scheme {scheme}; there are https and http")
+        raise UrlRefused(reason=f"has scheme {scheme}; expected https or http")
     host, port = _parse_authority(found["authority"])
     rest = found["rest"]
     if "#" in rest:
-        raise UrlRefused(reason="has a fragment (#), which is never sent: leave it out")
+        raise UrlRefused(reason="has a fragment (#), which is never sent: remove it")
     query = _normalize_escapes(rest[1:], _QUERY_PATTERN, "query") if rest else None
     return ServiceUrl(
         scheme,
@@ -196,7 +196,7 @@ def _normalize_host(text: str) -> str:
         try:
             return str(ipaddress.IPv6Address(text[1:-1]))
         except ValueError:
-            raise UrlRefused(reason="has a host in [ ] that is no IPv6 address") from None
+            raise UrlRefused(reason="has a host in [ ] that is not an IPv6 address") from None
     try:
         # Use the codec's result: its nameprep step replaces full-width letters and dots.
         host = (text if text.isascii() else text.encode("idna").decode("ascii")).lower()
@@ -220,14 +220,14 @@ def _normalize_host(text: str) -> str:
 def _normalize_path(text: str) -> str:
     path = _normalize_escapes(text, _PATH_PATTERN, "path") or "/"
     if "//" in path:
-        raise UrlRefused(reason="has // in its path, which servers read in different ways")
+        raise UrlRefused(reason="has // in its path, which servers interpret differently")
     plain = unquote_to_bytes(path)
     if len(_SEGMENT_SEPARATOR_PATTERN.split(plain)) != path.count("/") + 1:
         raise UrlRefused(reason="has an encoded / or a \\ in its path")
     while True:
         if _INVALID_UTF8_PATTERN.search(plain):
             # Some decoders decode the invalid %C0%AF to a slash.
-            raise UrlRefused(reason="has bytes in its path that are no UTF-8")
+            raise UrlRefused(reason="has bytes in its path that are not UTF-8")
         if _CONTROL_CHARACTER_PATTERN.search(plain):
             raise UrlRefused(reason="has an encoded control character in its path")
         # Some servers remove `;` and the text after it before they resolve dot segments.
@@ -235,7 +235,7 @@ def _normalize_path(text: str) -> str:
             segment.split(b";")[0] in _DOT_SEGMENTS
             for segment in _SEGMENT_SEPARATOR_PATTERN.split(plain)
         ):
-            raise UrlRefused(reason="has . or .. in its path: write the path that is meant")
+            raise UrlRefused(reason="has . or .. in its path: write the resolved path")
         # A server behind a proxy that decodes may decode a second time.
         again = unquote_to_bytes(plain)
         if again == plain:
@@ -251,7 +251,7 @@ def _normalize_escapes(text: str, allowed: re.Pattern[str], component: str) -> s
     """Verify the characters, decode unnecessary escapes and convert other escapes to upper case."""
     if not allowed.match(text):
         raise UrlRefused(
-            reason=f"has signs in its {component} that must be percent-encoded, or a % without two "
+            reason=f"has characters in its {component} that must be percent-encoded, or a % without two "
             "hexadecimal digits"
         )
     return _PERCENT_ESCAPE_PATTERN.sub(

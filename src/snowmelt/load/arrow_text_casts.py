@@ -248,12 +248,12 @@ class ArraySyntax:
                 pass
         written, end = self._parse_array(text, 0)
         if text[end:].strip(TRIMMED_CHARACTERS):
-            raise InvalidValue(reason=f"Not a valid array: something follows its {self.closing}")
+            raise InvalidValue(reason=f"Not a valid array: text follows its {self.closing}")
         return written
 
     def _parse_array(self, text: str, position: int) -> tuple[str, int]:
         if not text.startswith(self.opening, position):
-            raise InvalidValue(reason=f"Not a valid array: it does not begin with {self.opening}")
+            raise InvalidValue(reason=f"Not a valid array: it does not start with {self.opening}")
         position += len(self.opening)
         elements: list[str] = []
         while True:
@@ -287,7 +287,9 @@ class ArraySyntax:
         while True:
             end = text.find(self.enclose, position)
             if end < 0:
-                raise InvalidValue(reason=f"Not a valid array: a text lacks its {self.enclose}")
+                raise InvalidValue(
+                    reason=f"Not a valid array: a text has no closing {self.enclose}"
+                )
             pieces.append(text[position:end])
             position = end + len(self.enclose)
             if not text.startswith(self.enclose, position):

@@ -307,7 +307,7 @@ class TextColumnConverter:
         ]
 
     def convert_text_exactly(self, value: str) -> StoredValue:
-        """Convert one text by the exact rules. Counts a truncated value.
+        """Convert one text by the exact rules. Counts the value if it is truncated.
 
         Raises:
             InvalidRow: If the column rejects the value.
@@ -330,7 +330,7 @@ class TextColumnConverter:
 
     def _check_whole_number(self, value: Decimal | float) -> None:
         if self._has_fraction(value):
-            raise InvalidValue(reason=f"Not a whole number, which {self.column.sql_type} expects")
+            raise InvalidValue(reason=f"Not an integer, as {self.column.sql_type} requires")
 
     def _has_fraction(self, value: object) -> bool:
         """Return True if the value has a fraction, which an integer column would have to round."""
@@ -635,21 +635,21 @@ def _normalize_timestamp_text(text: str) -> str:
 def _strip_hex_prefix(text: str) -> str:
     match = _HEX_BYTES.fullmatch(text.strip(TRIMMED_CHARACTERS))
     if match is None:
-        raise InvalidValue(reason="Not pairs of hexadecimal digits, as FORMAT 'hex' expects")
+        raise InvalidValue(reason="Not pairs of hexadecimal digits, as FORMAT 'hex' requires")
     return match[1]
 
 
 def _octal_to_hex(text: str) -> str:
     text = text.strip(TRIMMED_CHARACTERS)
     if not _OCTAL_BYTES.fullmatch(text):
-        raise InvalidValue(reason="Not bytes of three octal digits, as FORMAT 'octal' expects")
+        raise InvalidValue(reason="Not bytes of three octal digits, as FORMAT 'octal' requires")
     return bytes(int(text[at : at + 3], 8) for at in range(0, len(text), 3)).hex()
 
 
 def _bits_to_hex(text: str) -> str:
     text = text.strip(TRIMMED_CHARACTERS)
     if not _BIT_BYTES.fullmatch(text):
-        raise InvalidValue(reason="Not bits of whole bytes, as FORMAT 'bitstring' expects")
+        raise InvalidValue(reason="Not a multiple of eight bits, as FORMAT 'bitstring' requires")
     return f"{int(text, 2):0{len(text) // 4}x}" if text else ""
 
 

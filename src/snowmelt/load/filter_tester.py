@@ -57,7 +57,7 @@ class OutputDifference:
     actual: str
 
     def __str__(self) -> str:
-        which = "an object that was used before" if self.is_reused_object else "a new object"
+        which = "a reused object" if self.is_reused_object else "a new object"
         where = "" if self.offset is None else f" differs at byte {self.offset} of the output:"
         return f"{self.chunking_name}, {which}:{where} expected {self.expected}, got {self.actual}"
 
@@ -125,13 +125,13 @@ def generate_chunkings(data: bytes) -> Iterator[InputChunking]:
     for size in _SLICE_SIZES_BYTES:
         if size < len(data) <= size * _MAX_SLICES:
             yield _make_chunking(
-                f"pieces of {size} bytes", data, range(size, len(data), size), size
+                f"slices of {size} bytes", data, range(size, len(data), size), size
             )
     for cut in _choose_cut_positions(data):
-        yield _make_chunking(f"two pieces cut at byte {cut}", data, (cut,), 1)
+        yield _make_chunking(f"two slices, split at byte {cut}", data, (cut,), 1)
     longest = max(2, len(data) // 50)
     for seed in range(_RANDOM_CHUNKINGS if len(data) > 2 else 0):
-        name = f"pieces of 1 to {longest} bytes (seed {seed})"
+        name = f"slices of 1 to {longest} bytes (seed {seed})"
         yield _make_chunking(name, data, _choose_random_cut_positions(len(data), longest, seed), 1)
 
 

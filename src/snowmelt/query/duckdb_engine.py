@@ -158,7 +158,8 @@ class _SnapshotSource:
 
 
 def _make_naive_field(field: pa.Field) -> pa.Field:
-    # Return timestamps with a zone in UTC without a zone, as the Spark session of commands does.
+    # Convert timestamps with a zone to UTC and drop the zone, as the Spark session of commands
+    # does.
     if pa.types.is_timestamp(field.type):
         return pa.field(field.name, pa.timestamp(field.type.unit))
     return pa.field(field.name, field.type)

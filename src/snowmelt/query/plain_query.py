@@ -276,7 +276,7 @@ class _Analysis:
             position = _read_integer(node)
             names = [name for name, at in self._plain_outputs.items() if at == position]
             if not names:
-                raise QueryNotPlain(reason="it groups by a position that is no column")
+                raise QueryNotPlain(reason="it groups by a position that is not a column")
             return self._by_name[names[0]]
         if not isinstance(node, exp.Column) or node.name.lower() in self._aliases:
             raise QueryNotPlain(reason=f"it groups by {_describe(node)}")

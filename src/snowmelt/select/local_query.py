@@ -56,7 +56,7 @@ class LocalFileSource(ConcurrentSource):
         count = os.preadv(self._file, [view[:wanted]], offset)
         if count == 0:
             raise SelectError(
-                "TruncatedInput", f"{self._name} became shorter during the query. Retry the query."
+                "TruncatedInput", f"{self._name} was truncated during the query. Retry the query."
             )
         status = os.fstat(self._file)
         if status.st_mtime_ns != self._changed_ns and status.st_size <= self._size:
@@ -99,7 +99,7 @@ class PipeSource:
             SelectError: If `offset` is not the current position (InvalidDataSource).
         """
         if offset != self._offset:
-            raise SelectError("InvalidDataSource", "A pipe can only be read in order, once.")
+            raise SelectError("InvalidDataSource", "A pipe can be read only once and in order.")
         part = self._stream.read(len(view)) or b""
         view[: len(part)] = part
         self._offset += len(part)

@@ -70,7 +70,7 @@ class MemoryBudget:
         if self._reserved_bytes > self._limit_bytes:
             raise SelectError(
                 "OverMaxMemory",
-                f"{self._purpose} would hold more than {self._limit_bytes} bytes in memory "
+                f"{self._purpose} requires more than {self._limit_bytes} bytes of memory "
                 f"(setting {self._setting_name}).",
             )
 

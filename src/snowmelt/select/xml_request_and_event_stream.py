@@ -65,7 +65,7 @@ class XmlElement:
         found = [child for child in self.children if child.name == name]
         if len(found) > 1:
             raise malformed_xml_error(
-                f"<{self.name}> holds <{name}> {len(found)} times; once is right"
+                f"<{self.name}> contains <{name}> {len(found)} times; expected at most once"
             )
         return found[0] if found else None
 
@@ -79,15 +79,15 @@ class XmlElement:
             if child.name not in names:
                 known = ", ".join(names)
                 raise malformed_xml_error(
-                    f"<{self.name}> cannot hold <{child.name}>; it takes {known}"
+                    f"<{self.name}> has an unknown element <{child.name}>; valid elements: {known}"
                 )
         if names and self.text.strip():
-            raise malformed_xml_error(f"<{self.name}> holds text where elements belong")
+            raise malformed_xml_error(f"<{self.name}> has text, but expects only elements")
 
 
 def malformed_xml_error(reason: str) -> SelectError:
     """Return the error for a document that is not a valid request."""
-    return SelectError("MalformedXML", f"The request's XML is not valid: {reason}.")
+    return SelectError("MalformedXML", f"Invalid XML in the request: {reason}.")
 
 
 def parse_xml(body: bytes) -> XmlElement:
@@ -128,7 +128,7 @@ class _XmlTreeBuilder:
     def start_element(self, name: str, attributes: dict[str, str]) -> None:
         del attributes
         if len(self._open) > _MAX_DEPTH:
-            raise malformed_xml_error(f"elements lie more than {_MAX_DEPTH} deep")
+            raise malformed_xml_error(f"elements are nested more than {_MAX_DEPTH} levels deep")
         element = XmlElement(name.rpartition(" ")[2])
         self._open[-1].children.append(element)
         self._open.append(element)
@@ -155,7 +155,7 @@ def _find_unused_private_range(body: bytes) -> int:
     for place, base in enumerate(_PRIVATE_USE_BASES):
         if place not in taken:
             return base
-    raise malformed_xml_error("it uses every private character there is")
+    raise malformed_xml_error("it uses every private-use character")
 
 
 def _escape_control_bytes(body: bytes, control_base: int) -> bytes:
@@ -219,7 +219,7 @@ def parse_select_request(body: bytes, *, dialect: Dialect = Dialect.AWS) -> Sele
     """
     root = parse_xml(body)
     if root.name not in _ROOT_ELEMENTS:
-        raise malformed_xml_error(f"the document is <{root.name}>, not <{_ROOT_ELEMENTS[0]}>")
+        raise malformed_xml_error(f"the root element is <{root.name}>, not <{_ROOT_ELEMENTS[0]}>")
     root.reject_other_children(*REQUEST_ELEMENTS)
     expression = _require_child(root, "Expression").text
     kind = _require_child(root, "ExpressionType").text.strip()
@@ -252,7 +252,7 @@ def _require_one_format(parent: XmlElement, *names: str) -> XmlElement:
     if len(forms) != 1:
         code = "ObjectSerializationConflict" if forms else "MissingRequiredParameter"
         choice = " or ".join(f"<{name}>" for name in names)
-        raise SelectError(code, f"<{parent.name}> must hold exactly one of {choice}.")
+        raise SelectError(code, f"<{parent.name}> must contain exactly one of {choice}.")
     return forms[0]
 
 
@@ -264,7 +264,7 @@ def _parse_input(element: XmlElement, dialect: Dialect) -> InputFormat:
         if _parse_compression(element) is not ObjectCompression.NONE:
             raise SelectError(
                 "InvalidCompressionFormat",
-                "Parquet is compressed inside; its CompressionType must be NONE.",
+                "Parquet compresses its own pages. Set CompressionType to NONE.",
             )
         return ParquetInput()
     form.reject_other_children(*CSV_INPUT_ELEMENTS)
@@ -297,7 +297,7 @@ def _parse_output(element: XmlElement, dialect: Dialect) -> OutputFormat:
         raise SelectError(
             "InvalidQuoteFields",
             f"QuoteFields ASNEEDED is not part of dialect {dialect}, which quotes all fields or "
-            "none. Send ALWAYS, or leave QuoteFields out.",
+            "none. Send ALWAYS, or omit QuoteFields.",
         )
     quote = _parse_delimiter(form, "QuoteCharacter", b'"')
     return CsvOutput(
@@ -348,7 +348,7 @@ def _parse_delimiter(
     if element is None:
         return default
     if non_empty and not element.text:
-        raise SelectError("InvalidRequestParameter", f"{name} is empty; it needs a character.")
+        raise SelectError("InvalidRequestParameter", f"{name} is empty; it requires a character.")
     return element.text.encode()
 
 
@@ -382,7 +382,7 @@ def _parse_scan_range_offset(parent: XmlElement, name: str) -> int | None:
     said = element.text.strip()
     if not (said.isascii() and said.isdigit()) or len(said) > _MAX_OFFSET_DIGITS:
         raise SelectError(
-            "InvalidScanRange", f"{name} is {said[:40]!r}; it must be a whole number from 0."
+            "InvalidScanRange", f"{name} is {said[:40]!r}; it must be an integer of 0 or more."
         )
     return int(said)
 

@@ -183,7 +183,7 @@ def build_copy_statement(options: Mapping[str, str]) -> str:
     if not copy:
         raise LoadRefused(
             what=f"format {FORMAT}",
-            reason="give the files to `load`, or what follows COPY as the option `copy`: "
+            reason="pass the files to `load`, or the text after COPY as the option `copy`: "
             "\"FROM '/data/*.csv.gz' PARSER fcsvparser()\"",
         )
     return f"COPY frame {copy}"

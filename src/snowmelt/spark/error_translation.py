@@ -78,7 +78,7 @@ def _make_syntax_error(error: ParseException) -> StatementError:
     reason = _ERROR_REASON.match(text)
     said = reason.group(1).strip().rstrip(".") if reason else text
     if "near '\"" in said:
-        said += ". Spark reads double quotes as a string: put a quoted name in backticks"
+        said += ". Spark reads double quotes as a string: write a quoted name in backticks"
     return StatementError(reason=said, line=line, column=position + 1)
 
 

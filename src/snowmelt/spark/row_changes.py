@@ -176,7 +176,7 @@ class _Words:
             return None
         run = self.read_name()
         if len(run) != 1:
-            raise _make_error("an alias is one name")
+            raise _make_error("an alias must be a single name")
         return quote_identifier(run[0].text)
 
     def is_at(self, *words: str) -> bool:

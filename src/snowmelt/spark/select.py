@@ -101,7 +101,7 @@ class SelectSource(DataSource):
             asked.read_object_size()
         found = b"".join(asked.stream_payloads(asked.build_sample_statement(), None))
         if not found:
-            raise UserError(f"{asked.path} has no records to take a schema from; give one.")
+            raise UserError(f"{asked.path} has no records to infer a schema from. Pass a schema.")
         try:
             schema = pj.read_json(pa.py_buffer(found)).schema
         except pa.ArrowInvalid as error:
@@ -288,10 +288,10 @@ class _SelectOptions:
         try:
             head = self.endpoint.create_client().head_object(Bucket=self.bucket, Key=self.key)
         except (BotoCoreError, ClientError) as error:
-            hint = " One object is read at a time: * and ? are no patterns here." * any(
+            hint = " Only one object can be read: * and ? are not patterns here." * any(
                 character in self.key for character in "*?"
             )
-            raise UserError(f"{self.path} cannot be looked at: {error}.{hint}") from error
+            raise UserError(f"{self.path} cannot be read: {error}.{hint}") from error
         return int(head["ContentLength"])
 
     @property
@@ -330,7 +330,7 @@ def _parse_choice(enum_type: Any, options: Mapping[str, str], name: str, default
         if each.value.lower() == said.lower():
             return each
     known = ", ".join(each.value.lower() for each in enum_type)
-    raise UserError(f"The option {name} is {said!r}; it is one of {known}.")
+    raise UserError(f"Invalid option {name} {said!r}. Valid values: {known}.")
 
 
 def _parse_byte_count(options: Mapping[str, str], name: str, default: int) -> int:

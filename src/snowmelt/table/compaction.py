@@ -136,7 +136,7 @@ def compact(
             failpoints.hit_failpoint(Failpoint.COMPACTION_PLANNED)
             if not groups:
                 abort_maintenance_run(
-                    database, run, "Another run has joined the files.", clock=clock
+                    database, run, "Another run has compacted the files.", clock=clock
                 )
                 return None
             written, done = [], 0

@@ -86,7 +86,7 @@ class FileRemoval:
         adopted = adopt_fresh_files(connection, [file.file_id for file in self.adopted])
         removed = retire_fresh_files(connection, [file.file_id for file in self.fresh], now)
         if not adopted or removed != len(self.fresh):
-            raise CommitLost(table=table.name, reason="a fresh file was joined meanwhile")
+            raise CommitLost(table=table.name, reason="a fresh file was compacted meanwhile")
         run_id = str(uuid.uuid4())
         run_history.start_migration(
             connection,

@@ -263,7 +263,7 @@ def _commit_with_retry(
         current, native = _read_current_table(database, run)
         old = find_file_entries(native, replaced)
         if len(old) != len(replaced):
-            raise CommitLost(table=run.table.name, reason="files to be joined are gone")
+            raise CommitLost(table=run.table.name, reason="files to compact no longer exist")
         append = _make_append(run, current, native, clock, [each.written for each in joined])
         if not old:
             append = replace(append, facts=native.facts, run_id=run.run_id)

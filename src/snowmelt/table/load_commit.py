@@ -293,7 +293,10 @@ def _find_current_error_table(database: Database, load: OpenLoad) -> TableRecord
     with database.reading() as connection:
         current = find_error_table(connection, find_table_by_id(connection, load.table.table_id))
     if load.errors is None or current is None:
-        _log.warning("Rejects of load %s are not kept: the error table is gone.", load.load_id)
+        _log.warning(
+            "Rejects of load %s are not stored: the error table was dropped or replaced.",
+            load.load_id,
+        )
         return None
     return load.errors if current.table_id == load.errors.table_id else None
 

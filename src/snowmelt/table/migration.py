@@ -483,7 +483,9 @@ def _make_pointer_swap(
             if not leases.holds_lease(connection, plan.lease):
                 raise LeaseLost(name=plan.lease.name)
             if not adopt_fresh_files(connection, [file.file_id for file in plan.adopted]):
-                raise CommitLost(table=plan.table.name, reason="a fresh file was joined meanwhile")
+                raise CommitLost(
+                    table=plan.table.name, reason="a fresh file was compacted meanwhile"
+                )
             _record_lineage(connection, plan, files, started, clock.now())
             run_history.finish_migration(
                 connection,

@@ -58,10 +58,10 @@ def test_a_record_that_is_split_and_lost_is_found_with_its_place() -> None:
     """
     report = check(code)
     found = {each.chunking_name: each for each in report.differences}
-    assert "two pieces cut at byte 9" not in found  # there a line ends
-    assert found["two pieces cut at byte 10"].offset == 9
+    assert "two slices, split at byte 9" not in found  # there a line ends
+    assert found["two slices, split at byte 10"].offset == 9
     assert 'differs at byte 9 of the output: expected b\'{"b": 2}' in str(
-        found["two pieces cut at byte 10"]
+        found["two slices, split at byte 10"]
     )
     assert check(code, whole_input=True).differences == []
 
@@ -95,7 +95,7 @@ def test_state_that_survives_a_stream_is_found() -> None:
     """
     report = check(code, name="Factory")
     assert {each.is_reused_object for each in report.differences} == {True}
-    assert "an object that was used before" in str(report.differences[0])
+    assert "a reused object" in str(report.differences[0])
 
 
 def test_an_error_that_depends_on_the_chunking_is_a_difference_and_another_is_none() -> None:
@@ -111,7 +111,7 @@ def test_an_error_that_depends_on_the_chunking_is_a_difference_and_another_is_no
     """
     report = check(code, name="picky")
     assert any(
-        each.chunking_name == "pieces of 7 bytes" and "ValueError: seven" in each.actual
+        each.chunking_name == "slices of 7 bytes" and "ValueError: seven" in each.actual
         for each in report.differences
     )
     report = check(code, name="never")

@@ -191,7 +191,7 @@ def test_columns_that_do_not_fit_the_table_are_shown(text: str, reason: str, col
         ("COPY t FROM 'x' PARSER fcsvparser() SKIP BYTES 2", "SKIP BYTES: parser fcsvparser"),
         ("COPY t FROM 'x' PARSER fcsvparser(skip=1) SKIP 2", "given as parameter skip"),
         ("COPY t FROM 'x' FILTER KafkaInsertDelimiters(delimiter=';')", "not from Kafka source"),
-        ("COPY t (id, name AS nothing) FROM 'x'", "column NAME AS nothing: there is no parsed"),
+        ("COPY t (id, name AS nothing) FROM 'x'", "column NAME AS nothing: unknown parsed column"),
     ],
 )
 def test_steps_that_cannot_be_are_refused_before_anything_is_read(text: str, reason: str) -> None:

@@ -134,7 +134,7 @@ class HttpConnection(asyncio.Protocol):
         A caller that stops waiting for the future must call `abort`.
         """
         if self._transport is None:
-            raise RuntimeError("the connection is not made yet")
+            raise RuntimeError("the connection is not open")
         self._limits = limits
         self._traffic = traffic
         self._head_bytes = 0
@@ -155,7 +155,7 @@ class HttpConnection(asyncio.Protocol):
         waiting = self._take_response_future()
         if waiting is not None and not waiting.done():
             waiting.set_exception(
-                ConnectionLost(host=self._host, reason="the connection was given up")
+                ConnectionLost(host=self._host, reason="the connection was aborted")
             )
         if self._transport is not None:
             self._transport.abort()
@@ -353,7 +353,7 @@ def encode_headers(headers: Mapping[str, str]) -> bytes:
     """
     for name, value in headers.items():
         if not (value.isascii() and value.isprintable() and _HEADER_NAME_PATTERN.fullmatch(name)):
-            raise DeclarationInvalid(reason=f"header {name!r} holds what a header cannot")
+            raise DeclarationInvalid(reason=f"header {name!r} has an invalid name or value")
     return encode_header_lines((name.encode(), value.encode()) for name, value in headers.items())
 
 

@@ -128,7 +128,7 @@ class SecretReader:
         except OSError as error:
             raise SecretMissing(reference=reference, reason=error.strerror) from None
         except ValueError:
-            raise SecretMissing(reference=reference, reason="the file holds no text") from None
+            raise SecretMissing(reference=reference, reason="the file is not UTF-8 text") from None
 
 
 _CLOCK = SystemClock()
@@ -251,7 +251,7 @@ def parse_aws_service_and_region(url: str, region: str | None) -> tuple[str, str
     service = "lambda" if known is not None and known["function"] else "execute-api"
     found = region or (known and (known["gateway"] or known["function"]))
     if not found:
-        reason = "its signature needs a region, and the host does not tell it"
+        reason = "the signature requires a region, and the host name has none"
         raise SecretMissing(reference="of this integration", reason=reason)
     return service, found
 

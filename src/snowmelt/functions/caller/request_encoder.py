@@ -216,7 +216,7 @@ class _ArgumentEncoder:
 
     def _make_type_error(self, column: pa.Array) -> BatchInvalid:
         return BatchInvalid(
-            reason=f"argument {self._name} is {column.type}, not {self._arrow_type}"
+            reason=f"argument {self._name} has type {column.type}, expected {self._arrow_type}"
         )
 
 
@@ -274,7 +274,7 @@ def _format_numbers(column: pa.Array) -> pa.StringArray:
     if column.type != _STRING_TYPE:
         return _cast_to_text(column)
     if pc.all(pc.match_substring_regex(column, _NUMBER_PATTERN)).as_py() is False:
-        raise pa.ArrowInvalid("it holds text that is no number")
+        raise pa.ArrowInvalid("it has text that is not a number")
     return column
 
 

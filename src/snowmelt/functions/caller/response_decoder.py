@@ -236,7 +236,7 @@ class ResponseDecoder:
             raise pa.ArrowInvalid("a number is too long")
         first = _FIRST_CHARACTERS.get(self._type.kind)
         if first is not None and pc.all(pc.starts_with(texts, first)).as_py() is False:
-            raise pa.ArrowInvalid("it is no such JSON")
+            raise pa.ArrowInvalid("the JSON has another form")
         return texts
 
     def _convert_zoned_timestamps(self, column: pa.Array) -> pa.Array:

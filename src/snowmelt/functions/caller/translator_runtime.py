@@ -77,11 +77,11 @@ class PythonTranslatorRunner:
         except Exception as error:
             raise TranslatorError(_describe_error(error), str(error)) from error
         if not isinstance(found, dict):
-            raise TranslatorError("it returned no object as it must be")
+            raise TranslatorError("it returned an invalid result")
         body_found, data = found.get("body"), found.get("translatorData")
         suffix = found.get("urlSuffix")
         if suffix is not None and not isinstance(suffix, str):
-            raise TranslatorError("its urlSuffix is no text")
+            raise TranslatorError("its urlSuffix is not a string")
         return TranslatorOutput(
             body_found.encode()
             if isinstance(body_found, str)
@@ -99,7 +99,7 @@ def _parse_body(body: bytes) -> object:
     try:
         return body.decode()
     except UnicodeDecodeError as error:
-        raise TranslatorError(f"byte {error.start} of what it is given is not UTF-8") from None
+        raise TranslatorError(f"byte {error.start} of its input is not UTF-8") from None
 
 
 def _encode_field(value: object, field_name: str) -> bytes | None:
@@ -246,7 +246,7 @@ class JavaScriptFunction:
         try:
             found = _result_decoder.decode(self.run(body, other_fields))
         except msgspec.ValidationError as error:
-            raise TranslatorError(f"it returned no object as it must be: {error}") from None
+            raise TranslatorError(f"it returned an invalid result: {error}") from None
         except (msgspec.DecodeError, RecursionError):
             raise TranslatorError("its result nests too deeply") from None
         return TranslatorOutput(
@@ -274,7 +274,7 @@ class JavaScriptFunction:
         try:
             plain = text.decode()
         except UnicodeDecodeError as error:
-            raise TranslatorError(f"byte {error.start} of what it is given is not UTF-8") from None
+            raise TranslatorError(f"byte {error.start} of its input is not UTF-8") from None
         kinds = text.translate(_BYTE_CLASSES)
         if _LONG_NUMBER not in kinds and _EXPONENT_NUMBER not in kinds:
             return plain, False
@@ -292,7 +292,7 @@ class JavaScriptFunction:
         match value:
             case Decimal():
                 raise TranslatorError(
-                    "it is given a number with more digits than JavaScript's numbers hold"
+                    "its input has a number with more digits than JavaScript supports"
                 )
             case bool():
                 return value, False

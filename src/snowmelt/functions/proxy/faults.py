@@ -42,11 +42,11 @@ SYNTHETIC_RESPONSES["403"] = HttpMessage("HTTP/1.1 403 Forbidden", {}, b'{"messa
 # Connection faults, before the request is forwarded or during the response.
 CONNECTION_FAULTS = {
     "drop": "close the connection; the service never sees the request",
-    "lose": "close the connection instead of passing on the reply",
+    "lose": "close the connection instead of forwarding the response",
     "reset": "reset the connection in the middle of the reply",
-    "truncate": "end the reply early, behind a longer Content-Length",
-    "delay": "wait `seconds` before the request is passed on",
-    "drip": "pass on the reply so slowly that it takes `seconds`",
+    "truncate": "end the response before its Content-Length",
+    "delay": "wait `seconds` before forwarding the request",
+    "drip": "slow the response down to `seconds`",
 }
 
 
@@ -111,7 +111,7 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.kind not in FAULT_KINDS:
-            raise UserError(f"There is no fault {self.kind}; there are {', '.join(FAULT_KINDS)}.")
+            raise UserError(f"Unknown fault {self.kind}. Valid faults: {', '.join(FAULT_KINDS)}.")
 
     def should_apply(self, request: HttpMessage) -> bool:
         """Count a request and return True if the fault applies to it."""

@@ -69,7 +69,7 @@ class LoopbackHttpServer:
         except OSError as error:
             self.close()
             where = ":".join(map(str, self._address))
-            raise UserError(f"{where} cannot be listened on: {error.strerror}.") from None
+            raise UserError(f"Cannot listen on {where}: {error.strerror}.") from None
         host, port = self._server.sockets[0].getsockname()[:2]
         self.url = f"http://{host}:{port}"
 
@@ -126,7 +126,7 @@ class UpstreamService:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or parts.hostname is None:
-            raise UserError(f"{url} is no address of a service; http://host:port/path is.")
+            raise UserError(f"Invalid service URL {url}. Expected http://host:port/path.")
         self._host = parts.hostname
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._port = parts.port or (443 if self._tls else 80)
@@ -255,7 +255,7 @@ class TrafficReplayer(LoopbackHttpServer):
             pair = json.loads(line)
             request, reply = _message_from_json(pair["request"]), _message_from_json(pair["reply"])
         except (ValueError, KeyError, TypeError):
-            raise UserError(f"{location} is no line of a recording.") from None
+            raise UserError(f"{location} is not a line of a recording.") from None
         batch = request.headers.get(names.BATCH_ID, "")
         body = _decompress_body(request)
         said: object = batch

@@ -155,7 +155,9 @@ def parse_event(event: Mapping[str, Any]) -> ServiceRequest:
         try:
             body = base64.b64decode(body, validate=True)
         except (binascii.Error, ValueError):
-            raise BatchInvalid(reason="its body is not base64, as the event says") from None
+            raise BatchInvalid(
+                reason="its body is not base64, although the event declares it"
+            ) from None
     elif not isinstance(body, bytes):
         # Gateways send text, but test events of the console may have an object as the body.
         body = (body if isinstance(body, str) else json.dumps(body)).encode()
@@ -317,7 +319,7 @@ def parse_lambda_result(result: Any) -> ServiceResponse:
             body = base64.b64decode(body, validate=True)
         elif not isinstance(body, str):
             _LOG.warning(
-                "the body is %s: taken here, but API Gateway wants text; use json.dumps",
+                "the body is %s: accepted here, but API Gateway requires text; use json.dumps",
                 type(body).__name__,
             )
             body = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -335,7 +337,7 @@ def parse_lambda_result(result: Any) -> ServiceResponse:
 def _decode_header_value(name: str, value: object) -> str:
     if isinstance(value, bytes):
         _LOG.warning(
-            "header %s is bytes: taken here as text, but API Gateway answers 502; add .decode()",
+            "header %s is bytes: accepted here as text, but API Gateway returns 502; add .decode()",
             name,
         )
         return value.decode("latin-1")

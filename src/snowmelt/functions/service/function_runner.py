@@ -417,7 +417,7 @@ def infer_signature(
             )
     if arguments is not None and len(arguments) != len(names):
         raise DeclarationInvalid(
-            reason=f"{name} has {len(names)} arguments, and {len(arguments)} types are given"
+            reason=f"{name} has {len(names)} arguments, but {len(arguments)} types were given"
         )
     found = []
     for at, each in enumerate(names):
@@ -485,7 +485,7 @@ def _find_sql_type_name(annotation: Any, subject: str) -> str:
     origin = typing.get_origin(annotation) or annotation
     if origin is Decimal:
         raise DeclarationInvalid(
-            reason=f"{subject} is a Decimal of unknown digits: annotate it as "
+            reason=f"{subject} is a Decimal without precision and scale: annotate it as "
             '`Annotated[Decimal, "NUMBER(12,2)"]`'
         )
     if typing.is_typeddict(origin):

@@ -165,7 +165,7 @@ class RemoteService:
         def declare(call: _Function) -> _Function:
             known_as = name or call.__name__
             if known_as.upper() in self.functions:
-                raise DeclarationInvalid(reason=f"there is a function {known_as} already")
+                raise DeclarationInvalid(reason=f"function {known_as} already exists")
             try:
                 settled = self._resolve_options(InvocationMode(mode), dict(options))
             except (TypeError, ValueError) as error:
@@ -225,7 +225,9 @@ class RemoteService:
         if request.method == "GET":
             return await self._handle_get(request)
         if request.method != "POST":
-            return make_error_response(405, "method_refused", "Batches come by POST, polls by GET.")
+            return make_error_response(
+                405, "method_refused", "Use POST for batches and GET for polls."
+            )
         function = self._get_function(request)
         limit = self.options.limits.request_bytes
         body = compression.decompress(
@@ -270,7 +272,7 @@ class RemoteService:
         key = _make_batch_key(self._get_function(request), request)
         answer = None if key is None else await self._deduplicator.poll(key)
         if answer is None:
-            return make_error_response(404, "batch_not_found", "This batch is not known here.")
+            return make_error_response(404, "batch_not_found", "Unknown batch ID.")
         return answer
 
     def _find_function(self, path: str, headers: Mapping[str, str]) -> DeclaredFunction | None:
@@ -380,7 +382,9 @@ def parse_duration(duration: str | float | dt.timedelta) -> float:
     if isinstance(duration, str):
         match = _DURATION_PATTERN.match(duration)
         if match is None:
-            raise DeclarationInvalid(reason=f"{duration!r} is no duration; 25s, 10m and 12h are")
+            raise DeclarationInvalid(
+                reason=f"invalid duration {duration!r}; expected a form such as 25s, 10m or 12h"
+            )
         return float(match[1]) * _SECONDS_PER_UNIT[match[2]]
     if duration < 0:
         raise DeclarationInvalid(reason="a duration is negative")

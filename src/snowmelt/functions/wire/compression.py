@@ -58,7 +58,7 @@ def decompress(body: bytes, encoding: str | None, *, max_bytes: int, strict: boo
                     window = zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS
                     body = _inflate(body, window, max_bytes)
             case other:
-                raise BatchInvalid(reason=f"content encoding {other!r} is not known")
+                raise BatchInvalid(reason=f"unknown content encoding {other!r}")
     return body
 
 
@@ -75,7 +75,7 @@ def _inflate(body: bytes, window_bits: int, max_bytes: int) -> bytes:
         if left < 0:
             raise BatchTooLarge(what="decompressed body", limit=max_bytes)
         if not member.eof:
-            raise BatchInvalid(reason="the compressed body breaks off")
+            raise BatchInvalid(reason="the compressed body is truncated")
         pieces.append(piece)
         body = member.unused_data if window_bits == _GZIP_WINDOW_BITS else b""
     return b"".join(pieces)

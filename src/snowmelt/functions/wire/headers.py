@@ -107,13 +107,13 @@ def validate_custom_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not _CUSTOM_NAME_PATTERN.match(name):
             raise DeclarationInvalid(
-                reason=f"header name {name!r} may hold visible ASCII characters only, without "
+                reason=f"header name {name!r} may contain only visible ASCII characters, without "
                 'blanks, underscores and ( ) , / : ; < > = " ? @ [ ] \\ { }'
             )
         if _DOUBLE_BLANK_PATTERN.search(value) or _ILLEGAL_CHARACTERS_PATTERN.search(value):
             raise DeclarationInvalid(
-                reason=f"the value of header {name!r} may hold visible ASCII characters and "
-                "single blanks only"
+                reason=f"the value of header {name!r} may contain only visible ASCII "
+                "characters and single blanks"
             )
     size = sum(len(name) + len(value) for name, value in headers.items())
     if size > MAX_CUSTOM_HEADERS_BYTES:

@@ -345,7 +345,7 @@ class ResponseReader:
                 )
             if type(row[0]) is not int:
                 raise ResponseInvalid(
-                    reason=f"{_ROW_ORDER_MESSAGE}: index {at} has a number that is no integer"
+                    reason=f"{_ROW_ORDER_MESSAGE}: index {at} has a row number that is not an integer"
                 )
         failures = _parse_failures(top.get("errors"))
         values = self._check_rows(rows, row_count)

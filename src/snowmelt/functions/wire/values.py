@@ -120,7 +120,7 @@ def _read_number(value: object, sql_type: SqlType) -> int | Decimal:
 def _require_number_text(text: str) -> str:
     text = text.strip(_WHITESPACE)
     if not _NUMBER_PATTERN.fullmatch(text):
-        raise ValueMismatch("a number was expected, not any text")
+        raise ValueMismatch("a number was expected, got text")
     return text
 
 
@@ -137,7 +137,7 @@ def round_number_to_type(value: Decimal, sql_type: SqlType) -> int | Decimal:
         raise ValueMismatch(f"the number does not fit into {sql_type.format_with_parameters()}")
     rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _WIDE_CONTEXT)
     if scale == 0 and rounded != value:
-        raise ValueMismatch("a whole number was expected, not one with a fraction")
+        raise ValueMismatch("an integer was expected, got a fraction")
     if rounded and rounded.adjusted() >= precision - scale:
         raise ValueMismatch(f"the number does not fit into {sql_type.format_with_parameters()}")
     return int(rounded) if scale == 0 else rounded

@@ -115,17 +115,17 @@ _NAME_PATTERNS = tuple(
 _OTHER_PATTERNS = ("Y,YYY", "RM", "rm")
 # Patterns of other systems and of newer PostgreSQL versions, with the alternatives to suggest.
 REJECTED_PATTERNS = {
-    "TZH": "offsets have no pattern in Vertica; a column without FORMAT reads them",
-    "TZM": "offsets have no pattern in Vertica; a column without FORMAT reads them",
+    "TZH": "Vertica has no pattern for offsets; a column without FORMAT accepts them",
+    "TZM": "Vertica has no pattern for offsets; a column without FORMAT accepts them",
     "TZ": "timestamps in a load are in UTC; write the zone as quoted text",
-    "OF": "offsets have no pattern in Vertica; a column without FORMAT reads them",
+    "OF": "Vertica has no pattern for offsets; a column without FORMAT accepts them",
     "IDDD": "it is not one of Vertica's patterns; write DDD",
     "SSSSS": "it is not one of Vertica's patterns; write SSSS",
     "FF": "it is not one of Vertica's patterns; write MS or US",
     "RR": "it is not one of Vertica's patterns; write YY",
     "RRRR": "it is not one of Vertica's patterns; write YYYY",
-    "FX": "texts are always read strictly; leave FX out",
-    "TM": "names are English; leave TM out",
+    "FX": "texts are always parsed strictly; omit FX",
+    "TM": "names are always English; omit TM",
     "SP": "it is not one of Vertica's modifiers",
 }
 _CASE_SENSITIVE_PATTERNS = frozenset({*_NAME_PATTERNS, "RM", "rm"})
@@ -160,7 +160,7 @@ def parse_datetime_template(template: str) -> tuple[DatetimeTemplateField, ...]:
         if template[at] == '"':
             end = template.find('"', at + 1)
             if end < 0:
-                raise DatetimeTemplateInvalid(f"the quote at {template[at:]!r} has no end")
+                raise DatetimeTemplateInvalid(f"the quote at {template[at:]!r} is not closed")
             quoted = template[at : end + 1]
             if "\\" in quoted:
                 raise DatetimeTemplateInvalid(
@@ -361,7 +361,7 @@ class DatetimeTemplateReader:
             dot = r"\." if "." in name else ""
             return f"(?P<{self._add_unique_group('half', name)}>[AP]){dot}M{dot}"
         raise DatetimeTemplateInvalid(
-            f"{field.text} is not read from texts; write a date with YYYY or YY, MM, MON, MONTH "
+            f"{field.text} cannot be parsed from text; write a date with YYYY or YY, MM, MON, MONTH "
             "or DDD, and DD"
         )
 
@@ -389,7 +389,7 @@ class DatetimeTemplateReader:
 
     def _add_unique_group(self, group: str, name: str) -> str:
         if group in self._groups:
-            raise DatetimeTemplateInvalid(f"{name}: the value has been given before it")
+            raise DatetimeTemplateInvalid(f"{name}: the template already has this value")
         self._groups.add(group)
         return group
 
@@ -405,8 +405,8 @@ class DatetimeTemplateReader:
              "SSSS is a whole time of day"),
             (names >= {"hour", "hour12"}, "the hour is given twice"),
             ("half" in names and "hour" in names,
-             "an hour with AM or PM is HH12; HH and HH24 count to 23"),
-            ("half" in names and "hour12" not in names, "AM and PM need an hour: HH12"),
+             "use HH12 with AM or PM; HH and HH24 are 24-hour values"),
+            ("half" in names and "hour12" not in names, "AM and PM require HH12"),
         )  # fmt: skip
         for wrong, reason in clash:
             if wrong:
@@ -414,7 +414,7 @@ class DatetimeTemplateReader:
         if needs_date and not names & {"year", "short", "julian"}:
             raise DatetimeTemplateInvalid("it has no year: YYYY, YY or J")
         if needs_date and "day" in names and not month:
-            raise DatetimeTemplateInvalid("it has a day and no month")
+            raise DatetimeTemplateInvalid("it has a day but no month")
         if not needs_date and not names & {"hour", "hour12", "minute", "second", "seconds"}:
             raise DatetimeTemplateInvalid("it has no time of day, such as HH24:MI:SS")
 
@@ -426,7 +426,7 @@ class DatetimeTemplateReader:
         """
         match = self._pattern.fullmatch(text.strip(TRIMMED_CHARACTERS))
         if match is None:
-            raise InvalidValue(reason=f"Not of the format {self.template!r}")
+            raise InvalidValue(reason=f"Does not match the format {self.template!r}")
         found = {name: value for name, value in match.groupdict().items() if value is not None}
         year, month, day = self._parse_date(found)
         hour, minute, second, fraction = self._parse_time(found)
@@ -462,7 +462,7 @@ class DatetimeTemplateReader:
         if not 1 <= month <= 12:
             raise self._make_error(f"there is no month {month}")
         if not 1 <= number <= calendar.monthrange(year, month)[1]:
-            raise self._make_error(f"there is no day {number} in month {month} of {year}")
+            raise self._make_error(f"day {number} does not exist in month {month} of {year}")
         return year, month, number
 
     def _parse_time(self, groups: dict[str, str]) -> tuple[int, int, int, str]:
@@ -475,7 +475,7 @@ class DatetimeTemplateReader:
         if "hour12" in groups:
             hour = int(groups["hour12"])
             if not 1 <= hour <= _HALF_DAY_HOURS:
-                raise self._make_error(f"there is no hour {hour} of twelve")
+                raise self._make_error(f"hour {hour} is not within 1 to 12")
             hour = hour % _HALF_DAY_HOURS + (
                 _HALF_DAY_HOURS if groups.get("half", "a") in "Pp" else 0
             )
@@ -484,7 +484,7 @@ class DatetimeTemplateReader:
         return hour, minute, second, groups.get("fraction", "")
 
     def _make_error(self, reason: str) -> InvalidValue:
-        return InvalidValue(reason=f"Not of the format {self.template!r}: {reason}")
+        return InvalidValue(reason=f"Does not match the format {self.template!r}: {reason}")
 
 
 def _make_bulk_pattern_and_replacement(

@@ -149,7 +149,7 @@ class ExpressionEvaluator:
         finally:
             self._connection.unregister(_VIEW_NAME)
         if found.num_rows != rows.num_rows:
-            raise duckdb.InvalidInputException("an expression gives more than one value for a row")
+            raise duckdb.InvalidInputException("an expression returns more than one value per row")
         return [to_contiguous_array(column.cast(pa.string())) for column in found.columns]
 
     def _find_failing_row(self, rows: pa.Table) -> ExpressionFailure:
@@ -169,7 +169,7 @@ class ExpressionEvaluator:
             alone = self._find_error(rows.slice(start, 1), written)
             return ExpressionFailure(computed, None if alone is None else start, alone or reason)
         return ExpressionFailure(
-            self._expressions[0], None, "the expressions fail together, but not alone"
+            self._expressions[0], None, "the expressions fail together, but not one by one"
         )
 
     def _find_error(self, rows: pa.Table, expression_sql: str) -> str | None:
@@ -329,7 +329,7 @@ def _parse_timestamp_us(text: str, *, apply_offset: bool = False) -> int:
     try:
         found = parse_timestamp(text, TimestampTextFormat.VERTICA)
     except TimestampSyntaxError as error:
-        reason = error.reason or f"{text[:80]!r} is no date or timestamp"
+        reason = error.reason or f"{text[:80]!r} is not a date or timestamp"
         raise InvalidValue(reason=reason) from None
     seconds = found.local_s - ((found.offset_s or 0) if apply_offset else 0)
     return seconds * 1_000_000 + found.nanos // 1000
@@ -343,7 +343,7 @@ def _parse_time_us(text: str) -> int:
     try:
         seconds, nanos = parse_time(text, TimestampTextFormat.VERTICA)
     except TimestampSyntaxError as error:
-        reason = error.reason or f"{text[:80]!r} is no time of day"
+        reason = error.reason or f"{text[:80]!r} is not a time of day"
         raise InvalidValue(reason=reason) from None
     return seconds * 1_000_000 + nanos // 1000
 

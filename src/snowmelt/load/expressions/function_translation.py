@@ -214,7 +214,7 @@ FUNCTIONS: dict[str, tuple[FunctionOverload, ...] | SpecialFunction] = {
             "tti",
             render_failure_if(
                 "{1} = ''",
-                "SPLIT_PART: the delimiter is not empty",
+                "SPLIT_PART: the delimiter must not be empty",
                 _render_minimum_check("{2}", "split_part({0}, {1}, {2})", "SPLIT_PART", 1),
             ),
             ExprType.TEXT,
@@ -234,7 +234,7 @@ FUNCTIONS: dict[str, tuple[FunctionOverload, ...] | SpecialFunction] = {
                 "tit",
                 render_failure_if(
                     "{2} = ''",
-                    f"{name}: the text to fill up with is not empty",
+                    f"{name}: the fill text must not be empty",
                     _render_ascii_check(f"{each}({{0}}, CAST({{1}} AS INTEGER), {{2}})", "({0} || {2})", name),
                 ),
                 ExprType.TEXT,
@@ -599,15 +599,17 @@ FUNCTIONS |= {
 # Functions whose first argument may be an unquoted word.
 UNIT_ARGUMENT_FUNCTIONS = frozenset({"DATEDIFF", "TIMESTAMPADD"})
 
-_OCTET_REASON = "octets of texts are not counted here; write the function without B"
-_RANDOM_REASON = "a portion that is read again must give the same rows; generate it before the load"
+_OCTET_REASON = "positions in octets are not supported; use the function without B"
+_RANDOM_REASON = (
+    "a portion that is read again must give the same rows; generate the value before the load"
+)
 _NOT_VERTICA_REASON = "it is not one of Vertica's functions"
 REJECTED_FUNCTIONS = {
     **dict.fromkeys(
         ("SUBSTRB", "INSTRB", "STRPOSB", "POSITIONB", "UPPERB", "LOWERB", "INITCAPB", "OVERLAYB",
          "SPLIT_PARTB", "GREATESTB", "LEASTB"), _OCTET_REASON),
     **dict.fromkeys(("RANDOM", "RANDOMINT", "UUID_GENERATE", "CLOCK_TIMESTAMP", "TIMEOFDAY"), _RANDOM_REASON),
-    "INITCAP": "Vertica's words end at digits, too; write UPPER(LEFT(…)) || LOWER(SUBSTR(…, 2))",
+    "INITCAP": "Vertica also ends words at digits; write UPPER(LEFT(…)) || LOWER(SUBSTR(…, 2))",
     "INSERT": "write LEFT(…) || … || SUBSTR(…)",
     "OVERLAY": "write LEFT(…) || … || SUBSTR(…)",
     "REVERSE": _NOT_VERTICA_REASON,
@@ -621,13 +623,13 @@ REJECTED_FUNCTIONS = {
     "SHA224": "write SHA256",
     "SHA384": "write SHA256",
     "SHA512": "write SHA256",
-    "HASH": "Vertica's hash is its own; write MD5 or SHA256",
+    "HASH": "Vertica's hash function is not public; write MD5 or SHA256",
     "CBRT": "write POWER(x, 1.0 / 3)",
     "WIDTH_BUCKET": "write CASE WHEN … THEN … END",
     "DISTANCE": "compute it after the load",
-    "AGE_IN_YEARS": "write DATEDIFF, which counts the borders that are crossed",
-    "AGE_IN_MONTHS": "write DATEDIFF, which counts the borders that are crossed",
-    "MONTHS_BETWEEN": "write DATEDIFF, which counts the borders that are crossed",
+    "AGE_IN_YEARS": "write DATEDIFF, which counts crossed boundaries",
+    "AGE_IN_MONTHS": "write DATEDIFF, which counts crossed boundaries",
+    "MONTHS_BETWEEN": "write DATEDIFF, which counts crossed boundaries",
     "TIMESTAMPDIFF": "write DATEDIFF",
     "TIMESTAMP_TRUNC": "write DATE_TRUNC",
     "TIMESTAMP_ROUND": "write DATE_TRUNC",
@@ -636,21 +638,21 @@ REJECTED_FUNCTIONS = {
     "ISFINITE": "all dates and timestamps of a load are finite",
     "CURRENT_TIME": "write CURRENT_TIMESTAMP",
     "LOCALTIME": "write LOCALTIMESTAMP",
-    "TRY_CAST": "write Vertica's cast that gives NULL: value::!TYPE",
-    "SAFE_CAST": "write Vertica's cast that gives NULL: value::!TYPE",
+    "TRY_CAST": "write the cast that returns NULL on error: value::!TYPE",
+    "SAFE_CAST": "write the cast that returns NULL on error: value::!TYPE",
     "IFF": "write CASE WHEN … THEN … ELSE … END",
     "IF": "write CASE WHEN … THEN … ELSE … END",
     "DATEADD": "write TIMESTAMPADD, or ADD_MONTHS",
     "STRFTIME": "write TO_CHAR",
     "STRPTIME": "write TO_TIMESTAMP",
-    "CONCAT_WS": "write ||, with COALESCE where a part may be NULL",
+    "CONCAT_WS": "write ||, with COALESCE for parts that may be NULL",
     "LEN": "write LENGTH",
     "POW": "write POWER",
     "NOW_UTC": "write GETUTCDATE()",
     "REGEXP_MATCHES": "write REGEXP_LIKE",
     "REGEXP_EXTRACT": "write REGEXP_SUBSTR",
-    "CURRENT_USER": "an expression sees its row alone",
-    "VERSION": "an expression sees its row alone",
+    "CURRENT_USER": "an expression can use only the columns of its row",
+    "VERSION": "an expression can use only the columns of its row",
 }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ class _Re2Translator:
     def translate(self) -> Re2Pattern:
         sql, nullable = self._parse_alternatives()
         if self._position < len(self._pattern):
-            raise self._make_error("a parenthesis is closed that was not opened")
+            raise self._make_error("a closing parenthesis has no opening one")
         return Re2Pattern(sql, self._groups, nullable, self._has_end)
 
     def _make_error(self, reason: str) -> ExpressionInvalid:
@@ -107,14 +107,12 @@ class _Re2Translator:
             return atom, empty
         self._position = match.end()
         if match[5]:
-            raise self._make_error(
-                "possessive quantifiers are not supported; leave the second + out"
-            )
+            raise self._make_error("possessive quantifiers are not supported; omit the second +")
         if is_anchor or empty:
             raise self._make_error("cannot repeat a part that matches the empty text")
         low, high = int(match[2] or 0), match[3]
         if max(low, int(high or 0)) > _MAX_REPEAT:
-            raise self._make_error(f"a repetition is at most {_MAX_REPEAT}")
+            raise self._make_error(f"a repetition count must be at most {_MAX_REPEAT}")
         nullable = match[1] in "*?" or (match[2] is not None and low == 0)
         return f"{atom}{match[1]}{match[4]}", nullable
 
@@ -135,7 +133,9 @@ class _Re2Translator:
                 self._has_end = True
                 return r"\z", True, True
             case "*" | "+" | "?" | "{":
-                raise self._make_error(f"{char} repeats nothing; a literal one is written \\{char}")
+                raise self._make_error(
+                    f"{char} has nothing to repeat; write a literal one as \\{char}"
+                )
             case _:
                 return char, False, False
 
@@ -176,7 +176,7 @@ class _Re2Translator:
     def _parse_class(self) -> str:
         sql = "[^" if self._accept("^") else "["
         if self._pattern.startswith("]", self._position):
-            raise self._make_error(r"a ] that begins a class is written \]")
+            raise self._make_error(r"write a ] at the start of a class as \]")
         while not self._accept("]"):
             sql += self._parse_class_member()
         return f"{sql}]"
@@ -191,7 +191,7 @@ class _Re2Translator:
         char = self._pattern[self._position]
         self._position += 1
         if char == "[":
-            raise self._make_error(r"a [ in a class is written \[")
+            raise self._make_error(r"write a [ in a class as \[")
         if char != "\\":
             return char
         char = self._pattern[self._position : self._position + 1]

@@ -220,7 +220,7 @@ class _ExpressionTranslator:
         except ExpressionInvalid as error:
             raise _LocatedExpressionInvalid(f"in {_display_node(node)}: {error}") from None
         if len(found.sql) > _MAX_SQL_CHARS:
-            raise ExpressionInvalid("it is too long; split it up")
+            raise ExpressionInvalid("it is too long; split it")
         return found
 
     def _translate_operands(self, node: exp.Expr) -> list[TypedSql]:
@@ -228,7 +228,9 @@ class _ExpressionTranslator:
 
     def _translate_column(self, node: exp.Expr) -> TypedSql:
         if node.args.get("table"):
-            raise _LocatedExpressionInvalid(f"columns have one part, unlike {_display_node(node)}")
+            raise _LocatedExpressionInvalid(
+                f"column names have one part, but got {_display_node(node)}"
+            )
         identifier = node.this
         if not isinstance(identifier, exp.Identifier):
             raise _make_multi_row_error(node)
@@ -244,7 +246,7 @@ class _ExpressionTranslator:
         parsed = ", ".join(to_display_name(each) for each in self._columns if "$" not in each)
         parsed = parsed or "none"
         raise _LocatedExpressionInvalid(
-            f"there is no parsed column {to_display_name(name)}; there are {parsed}"
+            f"unknown parsed column {to_display_name(name)}; valid columns: {parsed}"
         )
 
     def _translate_current_time(self, name: str) -> TypedSql:
@@ -324,7 +326,7 @@ class _ExpressionTranslator:
                 ExprType.BOOLEAN,
             )
         else:
-            raise ExpressionInvalid("IS is followed by NULL, TRUE or FALSE")
+            raise ExpressionInvalid("IS must be followed by NULL, TRUE or FALSE")
         return self._render_not(found, negate=bool(_get_allowed_arguments(node, "negate")))
 
     def _translate_between(self, node: exp.Expr) -> TypedSql:
@@ -493,7 +495,7 @@ class _ExpressionTranslator:
         except DatetimeTemplateInvalid as error:
             raise ExpressionInvalid(f"template {template.literal!r}: {error}") from None
         if value.type not in types.TEXT_TYPES | {ExprType.NULL}:
-            raise ExpressionInvalid(f"{name} reads VARCHAR, not {value.type}; write ::VARCHAR")
+            raise ExpressionInvalid(f"{name} expects VARCHAR, got {value.type}; write ::VARCHAR")
         self._readers.append(reader)
         sql = f"read_template_{len(self._readers) - 1}(CAST({value.sql} AS VARCHAR))"
         if name == "TO_DATE":

@@ -298,7 +298,7 @@ def render_assigned_text(value: TypedSql, column: Column) -> str:
         return "CAST(NULL AS VARCHAR)"
     if value.type not in _ASSIGNABLE_TYPES.get(kind, _SEMI_STRUCTURED_TYPES):
         raise ExpressionInvalid(
-            f"a column of type {column.sql_type} takes no {_describe_value(value)}; write a cast"
+            f"a column of type {column.sql_type} does not accept {_describe_value(value)}; write a cast"
         )
     if kind is LogicalType.TEXT:
         sql = render_as_text(value)

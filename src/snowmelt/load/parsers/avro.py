@@ -124,7 +124,9 @@ class AvroMessageParser:
         """
         given = [options.external_schema, options.schema_registry_url, options.with_metadata]
         if sum(map(bool, given)) != 1:
-            reason = "give one of external_schema, schema_registry_url and with_metadata"
+            reason = (
+                "exactly one of external_schema, schema_registry_url and with_metadata is required"
+            )
             raise LoadRefused(what="KAFKAAVROPARSER", reason=reason)
         self._options = options
         self._schemas: dict[int, Any] = {}
@@ -133,7 +135,7 @@ class AvroMessageParser:
             try:
                 self._schema = fastavro.parse_schema(json.loads(options.external_schema))
             except (ValueError, fastavro.schema.SchemaParseException) as error:
-                reason = f"external_schema is no Avro schema: {error}"
+                reason = f"external_schema is not an Avro schema: {error}"
                 raise LoadRefused(what="KAFKAAVROPARSER", reason=reason) from None
 
     def parse_records(
@@ -158,7 +160,7 @@ class AvroMessageParser:
         try:
             value = self._decode_value(message)
         except _DECODE_ERRORS as error:
-            problem = f"not a record of the schema: {str(error) or type(error).__name__}"
+            problem = f"the record does not match the schema: {str(error) or type(error).__name__}"
             return RecordEntry(offset, message, None, problem)
         return RecordEntry(offset, message, _wrap_unnamed_value(value))
 

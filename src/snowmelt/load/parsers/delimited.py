@@ -264,7 +264,7 @@ class CsvOptions:
         kind = self.type.lower()
         if kind not in {"rfc4180", "traditional"}:
             raise LoadRefused(
-                what=what, reason=f"type is rfc4180 or traditional, not {self.type!r}"
+                what=what, reason=f"invalid type {self.type!r}: expected rfc4180 or traditional"
             )
         escape = ("\\" if kind == "traditional" else "") if self.escape is None else self.escape
         escape = "" if escape == self.enclosed_by else escape
@@ -335,7 +335,7 @@ def _make_parser(
         label=what,
     )
     if options.skip < 0:
-        raise LoadRefused(what=what, reason=f"skip is 0 or more, not {options.skip}")
+        raise LoadRefused(what=what, reason=f"skip must be 0 or more, got {options.skip}")
     limit = options.max_record if options.max_record > 0 else DEFAULT_MAX_RECORD_BYTES
     return DelimitedParser(
         DelimitedDialect(usual, options.record_terminator.encode(), keeps_blank_lines, limit),

@@ -112,12 +112,12 @@ class DelimitedBlockParser:
             start = int(block.record_starts[index])
             record = self._record_reader.read_record(data, start, is_last=is_last)
             if record is None:
-                raise InternalError("a record that was scanned has no end")
+                raise InternalError("a scanned record has no end")
             spans[index] = start, record.end
             if index in others:
                 problem = record.problem or self._find_count_error(record.fields)
                 if problem is None:
-                    raise InternalError("the scanner leaves out a record that can be read")
+                    raise InternalError("the scanner omitted a valid record")
                 reasons[index] = None, problem
         table = self._converter.drop_rejected_rows(self._converter.make_table(arrays), refused)
         return self._make_batch(data, offset, count, table, reasons, spans), block.size

@@ -130,7 +130,7 @@ def parse_format_character(
     if len(value) != 1 or ord(value) > _MAX_ASCII:
         if may_be_empty and not value:
             return b""
-        raise LoadRefused(what=label, reason=f"{name} is one ASCII character, not {value!r}")
+        raise LoadRefused(what=label, reason=f"{name} must be one ASCII character, got {value!r}")
     return value.encode()
 
 

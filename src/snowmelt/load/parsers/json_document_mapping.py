@@ -143,7 +143,7 @@ class JsonDocumentReader:
 
     def _reject_keys(self, record: object) -> None:
         if not isinstance(record, dict):
-            raise InvalidJsonDocument("what stands at the start point is no object")
+            raise InvalidJsonDocument("the value at the start point is not an object")
         if self._options.reject_on_duplicate and (key := _find_duplicate_key(record)) is not None:
             raise InvalidJsonDocument(f"key {key!r} occurs twice")
         if self._options.reject_on_empty_key and _has_empty_key(record):

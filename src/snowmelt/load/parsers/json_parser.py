@@ -56,7 +56,7 @@ class JsonParser:
             LoadRefused: If a number is out of range.
         """
         if options.start_point_occurrence < 1 or options.skip < 0:
-            reason = "start_point_occurrence is 1 or more and skip 0 or more"
+            reason = "start_point_occurrence must be 1 or more, and skip 0 or more"
             raise LoadRefused(what="FJSONPARSER", reason=reason)
         self._options = options
         self._terminator = options.record_terminator.encode()

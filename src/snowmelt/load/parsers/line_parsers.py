@@ -228,7 +228,7 @@ class FixedWidthSplitter:
         total = self._ends[-1]
         lengths = pc.binary_length(records).to_numpy(zero_copy_only=False)
         problems = {
-            int(place): f"{lengths[place]} bytes where {total} are expected"
+            int(place): f"expected {total} bytes, got {lengths[place]}"
             for place in (lengths != total).nonzero()[0]
         }
         columns: list[pa.Array | None] = []
@@ -283,10 +283,12 @@ class RegexSplitter:
         try:
             self._pattern = re.compile(_NAMED_GROUP.sub("(?P<", pattern))
         except re.error as error:
-            reason = f"the pattern is no regular expression: {error}"
+            reason = f"the pattern is not a regular expression: {error}"
             raise LoadRefused(what="FREGEXPARSER", reason=reason) from None
         if not self._pattern.groupindex:
-            raise LoadRefused(what="FREGEXPARSER", reason="the pattern names no group (?<column>…)")
+            raise LoadRefused(
+                what="FREGEXPARSER", reason="the pattern has no named group (?<column>…)"
+            )
         self._groups = {
             to_internal_name(name): place for name, place in self._pattern.groupindex.items()
         }
@@ -306,7 +308,7 @@ class RegexSplitter:
         ]
         if all(group is None for group in groups):
             known = ", ".join(self._groups)
-            raise PhaseFailed(reason=f"no group of the pattern is a column; it has {known}")
+            raise PhaseFailed(reason=f"no group of the pattern is a column; its groups are {known}")
         columns: list[list[str | None]] = [[] for _ in groups]
         problems: dict[int, str] = {}
         for place, record in enumerate(records.to_pylist()):
@@ -370,7 +372,7 @@ class PairSplitter:
         while not self._blank.match(record, at):
             match = self._pair.match(record, at)
             if match is None:
-                return f"no pair of a key and a value: {record[at : at + _MAX_SHOWN_CHARS]!r}"
+                return f"not a pair of key and value: {record[at : at + _MAX_SHOWN_CHARS]!r}"
             at = match.end()
             place = column_indexes.get(to_internal_name(match[1].strip()))
             if place is not None:

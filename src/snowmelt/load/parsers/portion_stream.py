@@ -138,9 +138,7 @@ class PortionStream:
             else:
                 kept, offset = self.data[:_MAX_RETAINED_BYTES], self.offset
                 whole = self.skip_oversized_record()
-                reason = (
-                    f"a record of {whole} bytes, more than {max_record_bytes}; {len(kept)} are kept"
-                )
+                reason = f"the record has {whole} bytes, more than {max_record_bytes}; {len(kept)} bytes are stored"
                 yield block_parser.make_reject_batch(kept, offset, reason)
 
     def advance(self, size: int) -> None:

@@ -286,8 +286,8 @@ def region_offset_s(region: str, utc_s: int) -> int:
     zone = _load_zone(region)
     if zone is None:
         raise TimestampSyntaxError(region)
-    # Use the repetition of the calendar: the first and last rules apply before and after all
-    # others.
+    # Look up an equivalent year: the calendar repeats every 400 years, and the zone's first and
+    # last rules also apply to earlier and later years.
     if utc_s < _FIRST_S + DAY_S:
         utc_s = _FIRST_S + _CYCLE_S + utc_s % _CYCLE_S
     elif utc_s >= _END_S - DAY_S:
@@ -336,7 +336,7 @@ def _parse_loose_match(match: re.Match[str]) -> ParsedTimestamp:
     # 1 January 1970 was a Thursday.
     if weekday is not None and _WEEKDAYS.index(weekday.lower()) != (day + 3) % 7:
         raise TimestampSyntaxError(
-            match[0], f"The day {match[0]!r} names is no {weekday}; leave the weekday out"
+            match[0], f"The day {match[0]!r} is not a {weekday}; remove the weekday"
         )
     if match["hour"] is None:
         return ParsedTimestamp(day * DAY_S, 0, None)

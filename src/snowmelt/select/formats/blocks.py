@@ -52,7 +52,7 @@ def resolve_scan_range(
     if compression != "NONE" or object_bytes < 0:
         raise SelectError(
             "UnsupportedScanRangeInput",
-            "A ScanRange works on uncompressed objects only: its bytes are the records' bytes.",
+            "A ScanRange requires an uncompressed object.",
         )
     start, end = scan_range.start, scan_range.end
     if start is None and end is None:
@@ -62,16 +62,16 @@ def resolve_scan_range(
     if start is None:
         return RecordStartSpan(max(0, object_bytes - (end or 0)), None)
     if end is not None and end < start:
-        raise _invalid_scan_range_error(f"End ({end}) lies before Start ({start})")
+        raise _invalid_scan_range_error(f"End ({end}) is before Start ({start})")
     if start >= object_bytes > 0:
         raise _invalid_scan_range_error(
-            f"Start ({start}) lies behind the object's last byte ({object_bytes - 1})"
+            f"Start ({start}) is after the object's last byte ({object_bytes - 1})"
         )
     return RecordStartSpan(start, None if end is None else end + 1)
 
 
 def _invalid_scan_range_error(reason: str) -> SelectError:
-    return SelectError("InvalidScanRange", f"The ScanRange is not valid: {reason}.")
+    return SelectError("InvalidScanRange", f"Invalid ScanRange: {reason}.")
 
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -195,7 +195,7 @@ def read_fully(source: ObjectSource, offset: int, memory: bytearray, size_bytes:
             if count == 0:
                 raise SelectError(
                     "TruncatedInput",
-                    f"{source.name} became shorter during the query. Retry the query.",
+                    f"{source.name} was truncated during the query. Retry the query.",
                 )
             held += count
 
@@ -441,6 +441,6 @@ def invalid_utf8_error(offset: int) -> SelectError:
     """Return the error for a byte that is not valid UTF-8."""
     return SelectError(
         "InvalidTextEncoding",
-        f"UTF-8 is required; the object breaks it at byte {offset}. If it is compressed, set "
+        f"The object is not valid UTF-8 at byte {offset}. If it is compressed, set "
         "CompressionType.",
     )

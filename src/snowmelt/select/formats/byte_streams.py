@@ -87,7 +87,8 @@ def open_decompressed_stream(
         return UncompressedStream(source, offset)
     if compression not in COMPRESSIONS or offset:
         raise SelectError(
-            "InvalidCompressionFormat", f"{compression} is none of GZIP, BZIP2, ZSTD and NONE."
+            "InvalidCompressionFormat",
+            f"Invalid CompressionType {compression}. Expected GZIP, BZIP2, ZSTD or NONE.",
         )
     return DecompressedStream(source, compression)
 
@@ -254,12 +255,12 @@ def _decompress_members(source: _CompressedInput) -> Iterator[bytes]:
         member = new()
         while not member.eof:
             if member.needs_input and not data and not (data := source.read()):
-                raise source.corrupt_data_error("it ends before its compressed data do")
+                raise source.corrupt_data_error("it ends within its compressed data")
             try:
                 yield member.decompress(data, _SEGMENT_BYTES)
             except failures as error:
                 raise source.corrupt_data_error(
-                    f"its compressed data are damaged ({error})"
+                    f"its compressed data is damaged ({error})"
                 ) from error
             data = b""
         data = member.unused_data
@@ -270,7 +271,7 @@ def _decompress_members(source: _CompressedInput) -> Iterator[bytes]:
         while data and len(data) < len(magic) and (more := source.read()):
             data += more
         if data and not data.startswith(magic):
-            raise source.corrupt_data_error("what follows the compressed data is something else")
+            raise source.corrupt_data_error("other data follows its compressed data")
 
 
 def _get_decompressor_factory(

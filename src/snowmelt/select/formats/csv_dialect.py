@@ -72,7 +72,7 @@ def _check_delimiters(options: CsvInput) -> None:
     for name, text in others.items():
         # Record ends must be recognizable without reading the bytes before them.
         if record in text or any(record.startswith(text[-size:]) for size in range(1, len(text))):
-            raise _invalid_csv_input_error(f"RecordDelimiter may not begin inside {name}")
+            raise _invalid_csv_input_error(f"RecordDelimiter must not start inside {name}")
         if text and text in record and name != "FieldDelimiter":
             raise _invalid_csv_input_error(f"RecordDelimiter may not contain {name}")
     for name in ("QuoteCharacter", "QuoteEscapeCharacter"):
@@ -81,4 +81,4 @@ def _check_delimiters(options: CsvInput) -> None:
 
 
 def _invalid_csv_input_error(reason: str) -> SelectError:
-    return SelectError("InvalidRequestParameter", f"The CSV input cannot be read: {reason}.")
+    return SelectError("InvalidRequestParameter", f"Cannot read the CSV input: {reason}.")

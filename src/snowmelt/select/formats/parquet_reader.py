@@ -201,8 +201,8 @@ def _python_to_value(value: Any) -> object:
         except UnicodeDecodeError as error:
             raise SelectError(
                 "InvalidTextEncoding",
-                f"UTF-8 is required; a value of a binary column breaks it at byte {error.start}. "
-                "Leave the column out of the statement.",
+                f"A value of a binary column is not valid UTF-8 at byte {error.start}. "
+                "Remove the column from the statement.",
             ) from None
     if isinstance(value, dict):
         return {str(name): _python_to_value(item) for name, item in value.items()}
@@ -319,7 +319,8 @@ class ParquetObjectReader:
         """
         if request.compression != "NONE":
             raise SelectError(
-                "InvalidCompressionFormat", "Parquet is compressed inside; use CompressionType NONE"
+                "InvalidCompressionFormat",
+                "Parquet compresses its own pages; use CompressionType NONE",
             )
         if request.scan_range is not None:
             raise SelectError("UnsupportedScanRangeInput", "A ScanRange needs CSV or JSON lines.")

@@ -186,9 +186,7 @@ class MultiObjectReader:
             SelectError: If the request has a ScanRange, or the first object cannot be read.
         """
         if request.scan_range is not None:
-            raise SelectError(
-                "UnsupportedScanRangeInput", "A ScanRange lies in one object, not in many."
-            )
+            raise SelectError("UnsupportedScanRangeInput", "A ScanRange requires a single object.")
         self._request = request
         self._settings = settings
         self._sources = sources
@@ -267,7 +265,7 @@ class MultiObjectReader:
             name = self._open_objects[-1][1].name
             raise SelectError(
                 "InvalidDataSource",
-                f"The columns of {name} differ from those of the first object. Query objects with equal columns.",
+                f"The columns of {name} differ from those of the first object. Select from objects with the same columns.",
             )
 
     def _close_finished(self) -> None:

@@ -212,9 +212,7 @@ def _to_timestamp(value: object, dialect: Dialect) -> Timestamp:
     if parsed is None or (
         dialect is Dialect.CEPH and parsed.fraction_digits > _MAX_CEPH_FRACTION_DIGITS
     ):
-        message = (
-            f"{format_excerpt(value)} is no timestamp; write it like 2007-02-23T12:14:33.079-08:00"
-        )
+        message = f"{format_excerpt(value)} is not a timestamp; expected a form such as 2007-02-23T12:14:33.079-08:00"
         raise make_skippable_row_error("ValueParseFailure", message, dialect)
     return parsed
 

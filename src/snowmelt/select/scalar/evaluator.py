@@ -108,7 +108,7 @@ def _evaluate_column(node: ColumnRef, row: RecordView | None, context: Evaluatio
     if value is not MISSING or node.index is None or node.steps:
         return value
     if context.dialect is Dialect.CEPH_2020:
-        message = f"column position {node.index + 1} lies past the end of the row"
+        message = f"column position {node.index + 1} is past the end of the row"
         raise make_skippable_row_error("InvalidColumnIndex", message, context.dialect)
     return None
 
@@ -199,7 +199,7 @@ def _evaluate_like(
         return None
     for text in (value, pattern, escape or ""):
         if not isinstance(text, str):
-            message = f"LIKE compares texts, not {format_excerpt(text)} ({describe_type(text)})"
+            message = f"LIKE expects text, got {format_excerpt(text)} ({describe_type(text)})"
             raise make_skippable_row_error("LikeInvalidInputs", message, context.dialect)
     likeness = compile_like_pattern(
         str(pattern), escape if isinstance(escape, str) else None, context.dialect

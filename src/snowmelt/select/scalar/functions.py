@@ -51,7 +51,7 @@ def call_function(name: str, arguments: Sequence[object], dialect: Dialect) -> o
 def _require_text(value: object, function_name: str, dialect: Dialect) -> str:
     if isinstance(value, str):
         return value
-    message = f"{function_name} takes text, not {format_excerpt(value)} ({describe_type(value)}); CAST it AS STRING"
+    message = f"{function_name} expects text, got {format_excerpt(value)} ({describe_type(value)}); CAST it AS STRING"
     raise make_skippable_row_error("IncorrectSqlFunctionArgumentType", message, dialect)
 
 
@@ -62,7 +62,9 @@ def _require_integer(value: object, function_name: str, dialect: Dialect) -> int
         whole = int(number) if -_INT64_END < number < _INT64_END else None
         if whole is not None and whole == number:
             return whole
-    message = f"{function_name} takes a whole number, not {format_excerpt(value)} ({describe_type(value)})"
+    message = (
+        f"{function_name} expects an integer, got {format_excerpt(value)} ({describe_type(value)})"
+    )
     raise make_skippable_row_error("IncorrectSqlFunctionArgumentType", message, dialect)
 
 
@@ -73,7 +75,7 @@ def _require_timestamp(value: object, function_name: str, dialect: Dialect) -> T
         parse_iso_timestamp(value) if isinstance(value, str) and not dialect.is_ceph else None
     )
     if inferred is None:
-        message = f"{function_name} takes a timestamp, not {format_excerpt(value)} ({describe_type(value)})"
+        message = f"{function_name} expects a timestamp, got {format_excerpt(value)} ({describe_type(value)})"
         raise make_skippable_row_error("IncorrectSqlFunctionArgumentType", message, dialect)
     return inferred
 
@@ -116,7 +118,7 @@ def _parse_substring_range(
     start = _require_integer(arguments[1], function_name, dialect)
     length = _require_integer(arguments[2], function_name, dialect) if len(arguments) > 2 else None
     if length is not None and length < 0:
-        message = f"{function_name} takes a length of 0 or more, not {length}"
+        message = f"{function_name} expects a length of 0 or more, got {length}"
         raise make_skippable_row_error("EvaluatorInvalidArguments", message, dialect)
     return start, length
 
@@ -142,7 +144,7 @@ def _to_timestamp(arguments: Sequence[object], dialect: Dialect) -> Timestamp:
         return value
     parsed = parse_lenient_timestamp(_require_text(value, "timestamp", dialect))
     if parsed is None:
-        message = f"{format_excerpt(value)} is no timestamp; write it like 1999:10:10-12:23:44"
+        message = f"{format_excerpt(value)} is not a timestamp; expected a form such as 1999:10:10-12:23:44"
         raise make_skippable_row_error("ValueParseFailure", message, dialect)
     return parsed
 

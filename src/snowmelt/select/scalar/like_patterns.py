@@ -109,7 +109,7 @@ def parse_like_pattern(
             invalid (LikeInvalidInputs).
     """
     if escape is not None and len(escape) != 1:
-        raise SelectError("LikeInvalidInputs", f"ESCAPE takes one character, not {escape!r}")
+        raise SelectError("LikeInvalidInputs", f"ESCAPE expects one character, got {escape!r}")
     pieces: list[list[PatternElement]] = [[]]
     at = 0
     while at < len(pattern):
@@ -137,10 +137,10 @@ def _find_class_end(pattern: str, offset: int) -> int:
     end = pattern.find("]", offset)
     if end < 0:
         raise _invalid_class_error(
-            pattern, "'[' is not closed by ']'; write '\\[' for the sign itself"
+            pattern, "'[' is not closed by ']'; write '\\[' for a literal bracket"
         )
     if pattern[end + 1 : end + 2] in _REPEAT_OPERATORS:
-        reason = f"{pattern[end + 1]!r} behind ']' would repeat it; repeats are no part of LIKE"
+        reason = f"{pattern[end + 1]!r} behind ']' is a repetition, which LIKE does not support"
         raise _invalid_class_error(pattern, reason)
     return end
 
@@ -153,7 +153,7 @@ def _parse_character_class(class_text: str, pattern: str, escape: str | None) ->
     if not members or odd:
         what = f"holds {min(odd)!r}" if odd else "is empty"
         raise _invalid_class_error(
-            pattern, f"'[{class_text}]' {what}; it takes characters and ranges such as a-z"
+            pattern, f"'[{class_text}]' {what}; expected characters and ranges such as a-z"
         )
     expression = ""
     at = 0

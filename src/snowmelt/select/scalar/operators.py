@@ -119,7 +119,9 @@ def to_number(value: object, op: str, dialect: Dialect) -> Number:
         if inferred is not None:
             return inferred
     what = "illegal binary operation with string" if isinstance(value, str) else "not a number"
-    message = f"{what}: {op} was given {format_excerpt(value)} ({describe_type(value)}); CAST it to a number"
+    message = (
+        f"{what}: {op} got {format_excerpt(value)} ({describe_type(value)}); CAST it to a number"
+    )
     raise make_skippable_row_error("InvalidDataType", message, dialect)
 
 

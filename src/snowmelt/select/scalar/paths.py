@@ -103,6 +103,7 @@ def _find_field_name(field_names: tuple[str, ...], lowercase_name: str) -> str |
     if len(found) > 1:
         shown = ", ".join(f'"{name}"' for name in found)
         raise SelectError(
-            "AmbiguousFieldName", f"{lowercase_name} may be {shown}; quote the one you mean"
+            "AmbiguousFieldName",
+            f"{lowercase_name} is ambiguous: it matches {shown}; quote one of them",
         )
     return found[0] if found else None

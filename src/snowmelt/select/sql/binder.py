@@ -119,7 +119,7 @@ class _StatementBinder:
         expression = projection.expression
         if isinstance(expression, StarExpr):
             if expression.qualifier and not self._names.is_qualifier(expression.qualifier):
-                message = f"{expression.qualifier} is not the object's name in this statement"
+                message = f"{expression.qualifier} is not the alias of the object in this statement"
                 raise self._names.make_error("EvaluatorBindingDoesNotExist", message, expression.at)
             return OutputColumn("*", StarExpr(at=expression.at))
         resolved = self._resolve_names(expression)
@@ -140,7 +140,7 @@ class _StatementBinder:
         while isinstance(found, AliasRef):
             found = outputs[found.projection]
         if isinstance(found, StarExpr):
-            message = "* is no key to sort or group by"
+            message = "* is not a valid GROUP BY or ORDER BY key"
             raise self._names.make_error("UnsupportedSyntax", message, key.at)
         return found
 
@@ -181,7 +181,7 @@ class _StatementBinder:
         """Reject misplaced aggregates and ungrouped fields, and mark the query as grouped if it is."""
         misplaced = find_misplaced_aggregate(query)
         if misplaced is not None:
-            message = f"{misplaced.function} cannot stand in WHERE, GROUP BY or another aggregate"
+            message = f"{misplaced.function} is not allowed in WHERE, GROUP BY or another aggregate"
             raise self._names.make_error("UnsupportedSqlStructure", message, misplaced.at)
         if not (query.aggregates or query.group_by or query.having is not None):
             return query
@@ -325,7 +325,7 @@ class NameResolver:
             return None
         places = self._aliases.get(self._normalize_name(first.text), [])
         if len(places) > 1:
-            message = f"{first.text} names {len(places)} values of the SELECT list"
+            message = f"{first.text} is ambiguous: it is the alias of {len(places)} values of the SELECT list"
             raise self.make_error("AmbiguousFieldName", message, name.at)
         return AliasRef(places[0], name.at) if places else None
 
@@ -339,7 +339,7 @@ class NameResolver:
         if index is None:
             return None
         if rest and isinstance(self._fields, CsvFields):
-            message = f"the fields of CSV have no parts; {_format_path(steps)} leads nowhere"
+            message = f"CSV fields have no nested values; {_format_path(steps)} does not exist"
             raise self.make_error("InvalidKeyPath", message, name.at)
         return ColumnRef(index, self._get_column_name(first, index, rest), rest, name.at)
 
@@ -372,7 +372,9 @@ class NameResolver:
             shown = ", ".join(
                 f'"{names[place]}" (_{place + 1})' for place in found[:_MAX_LISTED_NAMES]
             )
-            message = f"{step.text} may be {shown}; quote the name, or write its position"
+            message = (
+                f"{step.text} is ambiguous: it matches {shown}; quote the name, or use its position"
+            )
             raise self.make_error("AmbiguousFieldName", message, offset)
         if isinstance(self._fields, CsvFields) and self._fields.names == ():
             # An empty object has no header and no records, so accept any name.
@@ -387,7 +389,7 @@ class NameResolver:
         )
         is_past = isinstance(self._fields, ParquetFields) and number > len(self._fields.names)
         if not 1 <= number <= _MAX_COLUMN_POSITION or is_past:
-            message = f"there is no column _{digits}; positions count from _1"
+            message = f"unknown column _{digits}; positions start at _1"
             raise self.make_error("InvalidColumnIndex", message, offset)
         return number - 1
 
@@ -407,12 +409,12 @@ class NameResolver:
             message = f"unknown name {shown}; write columns as {self._qualifier}.name"
             return self.make_error("EvaluatorBindingDoesNotExist", message, name.at)
         elif not names:
-            message = f"there is no column {shown}: the object has no header; write _1, _2, …"
+            message = f"unknown column {shown}: the object has no header; use _1, _2, …"
         else:
             listed = ", ".join(names[:_MAX_LISTED_NAMES]) + (
                 ", …" if len(names) > _MAX_LISTED_NAMES else ""
             )
-            message = f"there is no column {shown}; there are {listed}"
+            message = f"unknown column {shown}; valid columns: {listed}"
         is_parquet = isinstance(self._fields, ParquetFields)
         code = "EvaluatorBindingDoesNotExist" if is_parquet else "MissingHeaders"
         return self.make_error(code, message, name.at)
@@ -493,7 +495,7 @@ def _measure_expanded_size(
     if size > MAX_EXPRESSION_NODES or tallest > MAX_TREE_HEIGHT:
         message = (
             "the aliases used here make an expression of more than "
-            f"{MAX_EXPRESSION_NODES} parts or {MAX_TREE_HEIGHT} levels"
+            f"{MAX_EXPRESSION_NODES} nodes or {MAX_TREE_HEIGHT} levels"
         )
         raise AliasExpansionError(message, projection)
     return size, tallest

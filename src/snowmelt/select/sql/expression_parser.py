@@ -131,7 +131,7 @@ class ExpressionParser:
         if words.accept("IS"):
             negated = words.accept("NOT")
             if not words.is_at("NULL", "MISSING"):
-                message = f"after IS stand NULL or MISSING, not {words.current}"
+                message = f"expected NULL or MISSING after IS, got {words.current}"
                 raise words.make_error("ParseExpectedKeyword", message)
             return IsPredicate(value, words.advance().upper, negated, value.at)
         negated = words.accept("NOT")
@@ -139,7 +139,7 @@ class ExpressionParser:
             return InPredicate(value, self._parse_in_options(), negated, value.at)
         if words.accept("BETWEEN"):
             low = self._parse_expression(_JOIN)
-            words.expect("AND", "ParseExpectedKeyword", "AND and the upper end")
+            words.expect("AND", "ParseExpectedKeyword", "AND and an upper bound")
             return BetweenPredicate(value, low, self._parse_expression(_JOIN), negated, value.at)
         words.expect("LIKE", "ParseExpectedKeyword", "IN, BETWEEN or LIKE")
         pattern = self._parse_expression(_JOIN)
@@ -193,7 +193,7 @@ class ExpressionParser:
             return LiteralExpr(token.text, token.start)
         timestamp = parse_iso_timestamp(token.text)
         if timestamp is None and not self._tokens.dialect.is_ceph:
-            message = f"{token} is no timestamp; write it like `2007-02-23T12:14:33Z`"
+            message = f"{token} is not a timestamp; expected a form such as `2007-02-23T12:14:33Z`"
             raise self._tokens.make_error("LexerInvalidIONLiteral", message, token)
         return LiteralExpr(token.text if timestamp is None else timestamp, token.start)
 
@@ -249,9 +249,7 @@ class ExpressionParser:
         words = self._tokens
         start = words.advance().start
         if words.is_at("SELECT"):
-            raise words.make_error(
-                "UnsupportedSqlStructure", "a query inside a query is not supported"
-            )
+            raise words.make_error("UnsupportedSqlStructure", "subqueries are not supported")
         items = self._parse_items(")")
         words.expect(")", "ParseExpectedTokenType", "')'")
         return items[0] if len(items) == 1 else ListExpr(tuple(items), start)
@@ -264,7 +262,7 @@ class ExpressionParser:
 
     def _parse_items(self, closing: str) -> list[Expression]:
         if self._tokens.is_at(closing):
-            message = f"an expression must stand here, not {closing!r}"
+            message = f"expected an expression, got {closing!r}"
             raise self._tokens.make_error("ParseExpectedExpression", message)
         items = [self._parse_expression()]
         while self._tokens.accept(","):
@@ -281,24 +279,22 @@ class ExpressionParser:
             words.expect("THEN", "ParseExpectedKeyword", "THEN and a value")
             branches.append((condition, self._parse_expression()))
         if not branches:
-            raise words.make_error(
-                "ParseExpectedWhenClause", f"WHEN must stand here, not {words.current}"
-            )
+            raise words.make_error("ParseExpectedWhenClause", f"expected WHEN, got {words.current}")
         otherwise = self._parse_expression() if words.accept("ELSE") else None
         words.expect("END", "ParseExpectedKeyword", "WHEN, ELSE or END")
         return CaseExpr(operand, tuple(branches), otherwise, start)
 
     def _unexpected_token_error(self, token: SelectToken) -> Exception:
         if token.kind is SelectTokenKind.END:
-            message = "an expression is missing at the end of the statement"
+            message = "expected an expression at the end of the statement"
             return self._tokens.make_error("ParseExpectedExpression", message)
         if token.kind is SelectTokenKind.WORD:
             message = (
-                f"an expression must stand here; {token.upper} is a keyword, "
+                f"expected an expression; {token.upper} is a keyword, "
                 f'write "{token.text}" for a column of that name'
             )
             return self._tokens.make_error("ParseUnExpectedKeyword", message)
-        message = f"an expression must stand here, not {token}"
+        message = f"expected an expression, got {token}"
         return self._tokens.make_error("ParseUnexpectedToken", message)
 
 
@@ -387,7 +383,7 @@ def parse_call(tokens: TokenStream, parse_expression: Parse) -> Expression:
     least, most = FUNCTION_ARITIES[function]
     if not least <= len(arguments) <= most:
         wanted = str(least) if least == most else f"{least} to {most}"
-        message = f"{function} takes {wanted} arguments, not {len(arguments)}"
+        message = f"{function} expects {wanted} arguments, got {len(arguments)}"
         raise tokens.make_error("EvaluatorInvalidArguments", message, name)
     return CallExpr(function, tuple(arguments), name.start)
 
@@ -399,19 +395,21 @@ def parse_cast(tokens: TokenStream, parse_expression: Parse) -> CastExpr:
         SelectError: If the cast is invalid. The code is one of the parser's codes.
     """
     start = tokens.advance().start
-    tokens.expect("(", "ParseExpectedLeftParenAfterCast", "after CAST '('")
+    tokens.expect("(", "ParseExpectedLeftParenAfterCast", "'(' after CAST")
     value = parse_expression()
     tokens.expect("AS", "ParseExpectedKeyword", "AS and a type")
     token = tokens.advance()
     name = CAST_TYPES.get(token.upper)
     if name is None:
         shown = ", ".join(sorted(set(CAST_TYPES.values())))
-        message = f"{token} is no type to cast to; there are {shown}"
+        message = f"cannot cast to {token}; valid types: {shown}"
         raise tokens.make_error("ParseExpectedTypeName", message, token)
     if token.upper == "DOUBLE":
         tokens.accept("PRECISION")
     if name != "DECIMAL" and tokens.is_at("("):
-        message = f"{token.upper} takes no length or precision here; SUBSTRING cuts a text"
+        message = (
+            f"{token.upper} does not accept a length or precision; use SUBSTRING to truncate text"
+        )
         raise tokens.make_error("ParseInvalidTypeParam", message)
     parameters = _parse_type_parameters(tokens) if tokens.accept("(") else []
     tokens.expect(")", "ParseExpectedRightParenBuiltinFunctionCall", "')' after the type")
@@ -430,14 +428,16 @@ def _parse_type_parameters(tokens: TokenStream) -> list[int]:
             or not token.text.isdecimal()
             or len(token.text) > 9
         ):
-            message = f"a type's length or precision is a whole number, not {token}"
+            message = f"expected an integer as length or precision of a type, got {token}"
             raise tokens.make_error("ParseInvalidTypeParam", message, token)
         parameters.append(int(token.text))
         if not tokens.accept(","):
             break
     if len(parameters) > _MAX_TYPE_PARAMETERS:
-        raise tokens.make_error("ParseCastArity", "a type takes at most two numbers")
-    tokens.expect(")", "ParseExpectedRightParenBuiltinFunctionCall", "')' after the type's numbers")
+        raise tokens.make_error("ParseCastArity", "a type accepts at most two numbers")
+    tokens.expect(
+        ")", "ParseExpectedRightParenBuiltinFunctionCall", "')' after the parameters of the type"
+    )
     return parameters
 
 
@@ -452,7 +452,9 @@ def _parse_aggregate(
         argument = None
     elif tokens.is_at("*"):
         shown = f"{function}(DISTINCT …)" if distinct else function
-        raise tokens.make_error("ParseUnsupportedCallWithStar", f"only count takes *, not {shown}")
+        raise tokens.make_error(
+            "ParseUnsupportedCallWithStar", f"only count accepts *, not {shown}"
+        )
     elif not tokens.is_at(")"):
         argument = parse_expression()
     if tokens.is_at(",") or (argument is None and (distinct or function != "count")):
@@ -500,7 +502,7 @@ def _parse_extract_arguments(tokens: TokenStream, parse_expression: Parse) -> li
 
 def _parse_date_arguments(tokens: TokenStream, parse_expression: Parse) -> list[Expression]:
     part = _parse_date_part(tokens, DATE_ADD_PARTS)
-    tokens.expect(",", "ParseExpectedArgumentDelimiter", "after the date part a comma")
+    tokens.expect(",", "ParseExpectedArgumentDelimiter", "a comma after the date part")
     return [part, *_parse_arguments(tokens, parse_expression)]
 
 
@@ -512,7 +514,7 @@ def _parse_date_part(tokens: TokenStream, allowed_parts: frozenset[str]) -> Lite
         token.kind not in {SelectTokenKind.WORD, SelectTokenKind.QUOTED, SelectTokenKind.STRING}
         or part not in allowed_parts
     ):
-        message = f"{token} is no date part here; there are {', '.join(sorted(allowed_parts))}"
+        message = f"{token} is not a valid date part here; valid parts: {', '.join(sorted(allowed_parts))}"
         raise tokens.make_error("ParseExpectedDatePart", message, token)
     return LiteralExpr(part, token.start)
 
@@ -555,7 +557,7 @@ _ARGUMENT_PARSERS: dict[str, Callable[[TokenStream, Parse], list[Expression]]] =
 def _expect_closing_parenthesis(tokens: TokenStream, function: str) -> None:
     starts_value = {SelectTokenKind.NUMBER, SelectTokenKind.STRING, SelectTokenKind.QUOTED}
     if tokens.current.kind in starts_value or tokens.is_at_name():
-        message = f"a comma or ')' must stand here in {function}, not {tokens.current}"
+        message = f"expected a comma or ')' in {function}, got {tokens.current}"
         raise tokens.make_error("ParseExpectedArgumentDelimiter", message)
     tokens.expect(")", _MISSING_PARENTHESIS_CODE, f"')' of {function}")
 
@@ -591,9 +593,7 @@ def _parse_field_step(tokens: TokenStream) -> PathStep:
         return WildcardStep.FIELD
     token = tokens.current
     if token.kind not in {SelectTokenKind.WORD, SelectTokenKind.QUOTED}:
-        raise tokens.make_error(
-            "ParseExpectedMember", f"a field's name must stand here, not {token}"
-        )
+        raise tokens.make_error("ParseExpectedMember", f"expected a field name, got {token}")
     tokens.advance()
     return KeyStep(token.text, token.kind is SelectTokenKind.QUOTED)
 
@@ -612,7 +612,7 @@ def _parse_bracket_step(tokens: TokenStream) -> PathStep:
     ):
         step = IndexStep(int(token.text))
     else:
-        message = f"a number, 'name' or * must stand between the brackets, not {token}"
+        message = f"expected a number, 'name' or * between the brackets, got {token}"
         raise tokens.make_error("ParseInvalidPathComponent", message, token)
     tokens.expect("]", "ParseExpectedTokenType", "']'")
     return step

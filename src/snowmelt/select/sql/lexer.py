@@ -110,7 +110,7 @@ def _scan_tokens(text: str, is_name: ColumnNamePredicate | None) -> Iterator[Sel
         if group == "word" and is_name is not None:
             at = _find_hyphenated_name_end(text, start, is_name) or at
         if group == "number" and re.match(r"\w", text[at : at + 1]):
-            message = f"a number ends in {text[at]!r}; put a blank between, or quote the name"
+            message = f"a number is followed by {text[at]!r}; insert a blank, or quote the name"
             raise make_syntax_error("LexerInvalidLiteral", message, text, start)
         upper = text[start:at].upper() if group in {"word", "symbol"} else ""
         yield SelectToken(
@@ -140,10 +140,10 @@ _INVALID_CHARACTER_ERRORS = {
     "'": ("LexerInvalidLiteral", "this string is not closed; it ends with '"),
     '"': ("LexerInvalidLiteral", 'this quoted name is not closed; it ends with "'),
     "`": ("LexerInvalidIONLiteral", "this timestamp is not closed; it ends with `"),
-    "!": ("LexerInvalidOperator", "'!' is no operator; write NOT, <> or !="),
-    "|": ("LexerInvalidOperator", "'|' is no operator; texts are joined with ||"),
-    "&": ("LexerInvalidOperator", "'&' is no operator; write AND"),
-    "~": ("LexerInvalidOperator", "'~' is no operator; write LIKE"),
+    "!": ("LexerInvalidOperator", "'!' is not an operator; write NOT, <> or !="),
+    "|": ("LexerInvalidOperator", "'|' is not an operator; use || to concatenate texts"),
+    "&": ("LexerInvalidOperator", "'&' is not an operator; write AND"),
+    "~": ("LexerInvalidOperator", "'~' is not an operator; write LIKE"),
 }
 
 
@@ -208,7 +208,7 @@ class TokenStream:
                 `expected`.
         """
         if not self.is_at(text):
-            raise self.make_error(code, f"{expected} must stand here, not {self.current}")
+            raise self.make_error(code, f"expected {expected}, got {self.current}")
         return self.advance()
 
     def is_at_name(self) -> bool:

@@ -40,16 +40,16 @@ _WRITE_KEYWORDS = (
 _MISPLACED_TOKEN_ERRORS = {
     **dict.fromkeys(
         _JOIN_KEYWORDS,
-        ("ParseMalformedJoin", "a statement reads one object; joins are not supported"),
+        ("ParseMalformedJoin", "joins are not supported; a statement reads one object"),
     ),
-    ",": ("ParseMalformedJoin", "a statement reads one object; joins are not supported"),
+    ",": ("ParseMalformedJoin", "joins are not supported; a statement reads one object"),
     **dict.fromkeys(
         ["UNION", "INTERSECT", "EXCEPT"],
-        ("UnsupportedSyntax", "there is one SELECT in a statement"),
+        ("UnsupportedSyntax", "a statement can have only one SELECT"),
     ),
     "AT": ("ParseUnsupportedSyntax", "AT is not supported"),
     ")": ("ParseUnexpectedToken", "unmatched ')'; remove it"),
-    "=": ("ParseUnexpectedOperator", "an operator cannot stand here"),
+    "=": ("ParseUnexpectedOperator", "unexpected operator"),
 }
 
 
@@ -101,7 +101,7 @@ class _StatementParser:
     def _parse_select_keyword(self) -> None:
         words = self._tokens
         if words.is_at(*_WRITE_KEYWORDS):
-            message = f"{words.current.upper} is not supported; objects are only read, with SELECT"
+            message = f"{words.current.upper} is not supported; only SELECT is"
             raise words.make_error("UnsupportedSqlOperation", message)
         words.expect("SELECT", "ParseExpectedKeyword", "SELECT")
         if words.is_at("FROM"):
@@ -112,11 +112,11 @@ class _StatementParser:
         while self._tokens.accept(","):
             projections.append(self._parse_projection())
             if len(projections) > _MAX_PROJECTIONS:
-                message = f"SELECT names more than {_MAX_PROJECTIONS} values"
+                message = f"the SELECT list has more than {_MAX_PROJECTIONS} values"
                 raise self._tokens.make_error("UnsupportedSqlStructure", message)
         stars = [item for item in projections if isinstance(item.expression, StarExpr)]
         if stars and len(projections) > 1 and self._tokens.dialect is Dialect.AWS:
-            message = "* must stand alone in the SELECT list"
+            message = "* must be the only item of the SELECT list"
             raise self._tokens.make_error("ParseAsteriskIsNotAloneInSelectList", message)
         return tuple(projections)
 
@@ -145,7 +145,7 @@ class _StatementParser:
                 or token.upper in RESERVED_WORDS
             ):
                 message = (
-                    f'a name must stand after AS, not {token}; keywords stand as "{token.text}"'
+                    f'expected a name after AS, got {token}; write a keyword as "{token.text}"'
                 )
                 raise words.make_error("ParseExpectedIdentForAlias", message)
         elif not named or token.kind is SelectTokenKind.STRING:
@@ -155,7 +155,7 @@ class _StatementParser:
     def _parse_from(self) -> FromClause:
         words = self._tokens
         if not words.is_at("FROM"):
-            message = f"a comma or FROM must stand here, not {words.current}"
+            message = f"expected a comma or FROM, got {words.current}"
             code = (
                 "ParseSelectMissingFrom" if self._is_at_missing_from() else "ParseUnexpectedToken"
             )
@@ -163,7 +163,7 @@ class _StatementParser:
         words.advance()
         token = words.advance()
         if token.kind is SelectTokenKind.PATH and not words.dialect.is_ceph:
-            message = "the object is named by the request; write FROM S3Object"
+            message = "the request specifies the object; write FROM S3Object"
             raise words.make_error("DataSourcePathUnsupported", message, token)
         is_table = token.kind is SelectTokenKind.WORD and token.text.lower() in {
             "s3object",
@@ -184,7 +184,7 @@ class _StatementParser:
         ):
             return words.advance().text
         if explicit:
-            message = f"a name must stand after AS, not {words.current}"
+            message = f"expected a name after AS, got {words.current}"
             raise words.make_error("ParseExpectedIdentForAlias", message)
         return None
 
@@ -241,7 +241,7 @@ class _StatementParser:
             or not token.text.isdecimal()
             or len(token.text) > 19
         ):
-            message = f"{clause} takes a whole number of records, not {token}"
+            message = f"{clause} expects a whole number of records, got {token}"
             raise self._tokens.make_error("ParseExpectedNumber", message)
         return min(int(self._tokens.advance().text), INT_MAX)
 
@@ -252,7 +252,7 @@ class _StatementParser:
 
     def _misplaced_token_error(self) -> SelectError:
         token = self._tokens.current
-        usual = f"{token} cannot stand here; the statement could end, or go on with a later clause"
+        usual = f"unexpected {token}; expected a later clause or the end of the statement"
         code, message = _MISPLACED_TOKEN_ERRORS.get(token.upper, ("ParseUnexpectedToken", usual))
         if token.kind in {
             SelectTokenKind.NUMBER,

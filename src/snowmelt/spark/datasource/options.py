@@ -43,7 +43,7 @@ def check_options(options: Mapping[str, str], supported: frozenset[str], operati
         names = ", ".join(sorted(supported | LOCATION_OPTIONS - {"path"}))
         raise LoadRefused(
             what=f"Option {', '.join(unknown)}",
-            reason=f"{operation} with the format {FORMAT} knows only {names}",
+            reason=f"{operation} with the format {FORMAT} has the options {names}",
         )
 
 
@@ -58,7 +58,7 @@ def requested_table(options: Mapping[str, str]) -> TableName:
     if len(parts) != _FULL_NAME_PARTS:
         raise LoadRefused(
             what=f"Table {text}" if text else f"Format {FORMAT}",
-            reason="give the option `table`, in full: database.schema.table",
+            reason="set the option `table` to a full name: database.schema.table",
         )
     return TableName(*parts)
 
@@ -117,7 +117,9 @@ def parse_where_option(text: str | None, schema: TableSchema) -> tuple[Predicate
         for each in list_visible_columns(schema)
     }
     if len(query.references) != 1 or query.tree is None:
-        raise Unsupported(what=f"where = {text}", instead="it is no condition on one table's rows")
+        raise Unsupported(
+            what=f"where = {text}", instead="it is not a condition on the rows of one table"
+        )
     return tuple(extract_exact_predicates(query, query.references[0], columns))
 
 
@@ -136,7 +138,7 @@ def requested_time(text: str) -> dt.datetime:
     moment = found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
     if moment > SystemClock().now() + _MAX_CLOCK_SKEW:
         raise LoadRefused(
-            what=f"as_of = {text}", reason="it lies in the future; a time without an offset is UTC"
+            what=f"as_of = {text}", reason="it is in the future; a time without an offset is in UTC"
         )
     return moment
 
@@ -151,7 +153,9 @@ def parse_integer_option(options: Mapping[str, str], name: str, *, minimum: int 
     if text is None:
         return None
     if not text.strip().isdecimal() or int(text) < minimum:
-        raise LoadRefused(what=f"{name} = {text}", reason=f"it is a whole number from {minimum} on")
+        raise LoadRefused(
+            what=f"{name} = {text}", reason=f"expected an integer of at least {minimum}"
+        )
     return int(text)
 
 

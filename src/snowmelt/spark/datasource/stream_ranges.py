@@ -121,7 +121,7 @@ def parse_offset(offset_json: Mapping[str, Any]) -> StreamOffset:
         pass
     raise LoadRefused(
         what="The checkpoint",
-        reason=f"it holds an offset that is none of this source's: {offset_json}",
+        reason=f"the checkpoint has an offset of another source: {offset_json}",
     )
 
 
@@ -207,7 +207,7 @@ def list_initial_snapshot_files(
         return list_native_files(load_native_table(position.base, incarnation))
     except OSError as error:
         raise _make_rows_missing_error(
-            name, "the snapshot that it reads first is no longer kept"
+            name, "the initial snapshot was deleted after its retention"
         ) from error
 
 
@@ -244,7 +244,7 @@ def find_chunks_or_migrated_files(
             kept.pop(seq, None)
     if missing:
         raise _make_rows_missing_error(
-            table.name, f"commit {min(missing)} is in no migration that is known"
+            table.name, f"commit {min(missing)} is not in any known migration"
         )
     files = _list_migration_files(streamed_table, runs)
     return StreamIncrement(tuple(files), tuple(kept[seq] for seq in sorted(kept)))
@@ -384,6 +384,6 @@ def _list_retained_files(streamed_table: StreamedTable) -> list[NativeFile]:
 def _make_rows_missing_error(table: TableName, reason: str) -> LoadRefused:
     return LoadRefused(
         what=f"The stream of {table}",
-        reason=f"{reason}. Nothing is skipped: start it with a new checkpoint and the option "
+        reason=f"{reason}. No row was skipped. Start the stream with a new checkpoint and the option "
         "`startingOffset`, and keep more by a longer retention (SNOWMELT_RETENTION_S)",
     )

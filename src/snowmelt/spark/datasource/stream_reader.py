@@ -309,6 +309,6 @@ def _parse_starting_offset(text: str) -> str:
     if word not in {EARLIEST, LATEST} and not word.isdecimal():
         raise LoadRefused(
             what=f"startingOffset = {text}",
-            reason=f"it is {EARLIEST}, {LATEST} or the number of a commit",
+            reason=f"expected {EARLIEST}, {LATEST} or a commit number",
         )
     return word

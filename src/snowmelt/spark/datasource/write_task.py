@@ -85,7 +85,7 @@ def match_columns(
         if places[at] is not None:
             raise LoadRefused(
                 what=f"Column {name}",
-                reason=f"two columns are meant for {visible[at].name} of table {table}",
+                reason=f"two columns match {visible[at].name} of table {table}",
             )
         places[at] = place
     given = dict(zip((each.native_name for each in visible), places, strict=True))
@@ -97,14 +97,14 @@ def match_columns(
     if lacking:
         raise LoadRefused(
             what=f"Table {table}",
-            reason=f"no value is given for {format_column_names(lacking)}, which must not be NULL",
+            reason=f"no value for {format_column_names(lacking)}, which must not be NULL",
         )
     for column in schema.columns:
         for part in native_fields(column)[1:]:
             if given[part.name] is not None and given[column.name] is None:
                 raise LoadRefused(
                     what=f"Column {part.name}",
-                    reason=f"it says more of {column.display_name}, which is not given",
+                    reason=f"it is a companion of {column.display_name}, which has no value",
                 )
     return tuple(places)
 
@@ -180,7 +180,7 @@ def _resolve_timezone(plan: WritePlan, schema: pa.Schema) -> tzinfo:
     if found is None:
         raise LoadFailed(
             where="spark.sql.session.timeZone",
-            reason=f"{named!r} is no zone such as Europe/Berlin or +02:00",
+            reason=f"{named!r} is not a time zone such as Europe/Berlin or +02:00",
         )
     return found
 

@@ -130,7 +130,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         if len(queries) != 1 or None in queries or len(loads) != 1:
             raise LoadRefused(
                 what=f"Batch {batchId}",
-                reason="its tasks do not tell of one query, so it could be written twice",
+                reason="its tasks report different queries, so the batch could be written twice",
             )
         [load_id], [query_id] = loads, queries
         once = WriteId(f"spark:{query_id}", batchId)
@@ -168,6 +168,6 @@ def _reject_overwrite(*, overwrite: bool) -> None:
     if overwrite:
         raise Unsupported(
             what=f"Overwriting a table by the format {FORMAT}",
-            instead="tables take rows and keep them; use mode('append') or outputMode('append'), "
+            instead="tables support only appends; use mode('append') or outputMode('append'), "
             "or CREATE OR REPLACE TABLE before",
         )

@@ -270,5 +270,5 @@ def _query_peer_receive_queue(own_socket: socket.socket) -> int:
         kernel.send(head + other_end)
         said = kernel.recv(4096)
     if _NETLINK_HEADER.unpack_from(said)[1] != _SOCK_DIAG_BY_FAMILY:
-        raise OSError("the kernel does not know the other end")
+        raise OSError("the kernel does not have the peer socket")
     return int(_QUEUE_LENGTH.unpack_from(said, _RECEIVE_QUEUE_OFFSET)[0])

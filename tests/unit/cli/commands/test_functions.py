@@ -148,8 +148,8 @@ def test_statements_are_printed(snowmelt: Callable[..., Finished], tmp_path: Pat
             ("serve", "--lambda", "empty.py"),
             "Invalid handler empty.py. Expected FILE.py:FUNCTION, for example handler.py:handler.",
         ),
-        (("faults", "nowhere"), "nowhere is no address of a service; http://host:port/path is."),
-        (("faults", "http://x", "--fault", "oops"), "There is no fault oops"),
+        (("faults", "nowhere"), "Invalid service URL nowhere. Expected http://host:port/path."),
+        (("faults", "http://x", "--fault", "oops"), "Unknown fault oops"),
         (("replay", "empty.csv"), "No such file"),
         (
             ("call", "http://127.0.0.1:9/f", "--csv", "bad.csv", "--arguments", "(n"),
@@ -157,7 +157,7 @@ def test_statements_are_printed(snowmelt: Callable[..., Finished], tmp_path: Pat
         ),
         (
             ("call", "http://127.0.0.1:9/f", "--csv", "bad.csv", "--arguments", "(n FLOAT)"),
-            "Column n: a number was expected, not any text.",
+            "Column n: a number was expected, got text.",
         ),
         (("call", "http://127.0.0.1:9/f", "--csv", "bad.csv", "--patience", "0"), "f, batch "),
     ],

@@ -52,7 +52,7 @@ def test_a_filter_that_depends_on_chunks_is_shown_with_the_place(
     done = snowmelt("load", "check", "flat.py", "--input", "lines.json")
     assert done.returncode == 1, done.stderr
     assert (
-        'pieces of 1 bytes, a new object: expected b\'{"a": 1}{"a": 2}\', got an error: '
+        'slices of 1 bytes, a new object: expected b\'{"a": 1}{"a": 2}\', got an error: '
         in done.stdout
     )
     assert "(flat/flat.py, line 14)" in done.stdout

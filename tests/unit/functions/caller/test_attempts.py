@@ -223,7 +223,7 @@ def test_a_date_says_how_long_to_wait():
         ((b"secret\r\n\r\n",), "the reply is not HTTP/1.1"),
         ((reply(200, b"secret", content_md5="bm90IGl0"),), "Content-MD5 is not that of its body"),
         ((reply(200, b"secret", content_encoding="gzip"),), "not compressed as its header says"),
-        ((reply(200, b"secret", content_encoding="br"),), "content encoding 'br' is not known"),
+        ((reply(200, b"secret", content_encoding="br"),), "unknown content encoding 'br'"),
     ],
 )
 def test_what_is_no_answer_is_said_with_its_batch_and_without_payload(answers, reason):

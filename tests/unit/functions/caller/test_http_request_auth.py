@@ -159,7 +159,7 @@ def test_service_and_region_are_read_from_the_host(url, region, found):
 
 
 def test_a_region_that_nothing_tells_is_asked_for():
-    with pytest.raises(SecretMissing, match="needs a region"):
+    with pytest.raises(SecretMissing, match="requires a region"):
         headers("https://api.example.com/f", **SIGNED)
 
 

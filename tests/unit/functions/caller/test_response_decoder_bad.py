@@ -75,7 +75,7 @@ WRONG = {
     "extra": "Function received the wrong number of rows: 5 for 4",
     "duplicate": "Row numbers out of order",
     "order": "Row numbers out of order",
-    "text-numbers": "Row numbers out of order: index 0 has a number that is no integer",
+    "text-numbers": "Row numbers out of order: index 0 has a row number that is not an integer",
     "three-elements": "index 0 contains 3 elements, but 2 elements are expected",
     "data-object": 'top-level JSON object must contain "data" JSON array element',
     "no-data": 'top-level JSON object must contain "data" JSON array element',
@@ -359,11 +359,11 @@ LIES = {
     ),
     "compression that breaks off": (
         [message(PACKED[:-8], content_encoding="gzip")],
-        "the compressed body breaks off",
+        "the compressed body is truncated",
     ),
     "a compression that nobody asked for": (
         [message(content_encoding="zstd")],
-        "content encoding 'zstd' is not known",
+        "unknown content encoding 'zstd'",
     ),
     "a checksum in hexadecimal": (
         [message(content_md5="5d41402abc4b2a76b9719d911017c592")],

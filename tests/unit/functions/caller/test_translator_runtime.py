@@ -67,7 +67,7 @@ def test_half_a_surrogate_pair_and_zeros_pass():
 
 
 def test_text_that_is_not_utf_8_is_refused_with_its_place():
-    with pytest.raises(TranslatorError, match="byte 1 of what it is given is not UTF-8"):
+    with pytest.raises(TranslatorError, match="byte 1 of its input is not UTF-8"):
         JavaScriptFunction("e", "return e.body").run(b'"\xff"', b"{}")
 
 

@@ -175,7 +175,7 @@ def test_python_sees_decimals_and_javascript_refuses_what_it_cannot_hold():
 
     translators(noted).translate_request(body)
     assert seen[0]["body"]["data"] == [[0, Decimal("12345678901234567890.123")]]
-    with pytest.raises(TranslatorFailed, match="more digits than JavaScript's numbers hold"):
+    with pytest.raises(TranslatorFailed, match="more digits than JavaScript supports"):
         translators(javascript("return event")).translate_request(body)
     with pytest.raises(TranslatorFailed, match="more digits"):
         translators(javascript("return event")).translate_request(b'{"data":[[0,1e400]]}')
@@ -191,14 +191,14 @@ def test_python_sees_decimals_and_javascript_refuses_what_it_cannot_hold():
         (javascript("return {"), "SyntaxError in line"),
         (javascript("event.self = event; return event"), "what it returned is not JSON"),
         (javascript("return undefined"), "what it returned is not JSON"),
-        (javascript("return [1]"), "it returned no object"),
+        (javascript("return [1]"), "it returned an invalid result"),
         (javascript("return {urlSuffix: 1}"), "urlSuffix"),
         (python("def handler(event):\n    return event['Warsaw']"), "KeyError in line 2, function handler"),
         (python("def handler(event):\n    int(event['body']['data'][0][1])"), "ValueError in line 2"),
         (python("def handler(event) return"), "SyntaxError in line 1"),
         (python("def handler(event):\n    return {'urlSuffix': 1}"), "urlSuffix"),
         (python("x = 1"), "its source has no function handler"),
-        (python("def handler(event):\n    return [1]"), "it returned no object"),
+        (python("def handler(event):\n    return [1]"), "it returned an invalid result"),
         (python("def handler(event):\n    return {'body': {1j}}"), "its body cannot be written"),
     ],
 )  # fmt: skip

@@ -174,7 +174,7 @@ def test_the_published_handler_with_bytes_in_a_header_is_taken_with_a_warning(ca
     from snowmelt.functions.wire.compression import compute_content_md5
 
     assert response.headers["content-md5"] == compute_content_md5(response.body)
-    assert "API Gateway answers 502" in caplog.text
+    assert "API Gateway returns 502" in caplog.text
 
 
 @pytest.mark.parametrize("shape", list(EventFormat))

@@ -105,7 +105,7 @@ def test_what_python_engines_write_for_floats_is_understood(body, value):
         (b'{"data":[["0",1]]}', "row numbers"),
         (b'{"data":[[0,1],[0,1]]}', "row numbers"),
         (b'{"data":[[0,1],[1,"secret"]]}', "argument 1 of row 1: a number"),
-        (b'{"data":[[0,1.5]]}', "argument 1 of row 0: a whole number"),
+        (b'{"data":[[0,1.5]]}', "argument 1 of row 0: an integer"),
     ],
 )
 def test_what_cannot_be_understood_is_refused_without_repeating_it(body, reason):

@@ -195,7 +195,7 @@ def test_a_column_may_have_a_format_and_be_trimmed() -> None:
         "delimited", b"1|*a*|28.02.2013\n1||31.02.2013\n1||2013-02-01\n", options=options
     )
     assert [(row[1], str(row[2])) for row in rows] == [("a", "2013-02-28")]
-    assert "Not of the format 'DD.MM.YYYY'" in rejects[1].reason
+    assert "Does not match the format 'DD.MM.YYYY'" in rejects[1].reason
 
 
 def test_records_are_skipped_at_the_start_of_a_file_only() -> None:
@@ -231,7 +231,7 @@ def test_a_record_without_end_is_rejected_and_the_next_ones_are_read() -> None:
     data = b"a|b\n" + b"x" * 3_000_000 + b"\nc|d\n"
     rows, rejects = load("delimited", data, TEXTS, size=100_000, max_record=1_000_000)
     assert rows == [("a", "b"), ("c", "d")]
-    assert rejects[0].reason.startswith("a record of 3000001 bytes, more than 1000000")
+    assert rejects[0].reason.startswith("the record has 3000001 bytes, more than 1000000")
     assert (rejects[0].record, rejects[0].offset) == (2, 4)
 
 

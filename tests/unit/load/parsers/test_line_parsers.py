@@ -29,7 +29,7 @@ def test_fixed_widths_are_bytes_and_their_padding_goes() -> None:
     rows, rejects = load("fixedwidth", b"0012abc--\n 1\n", SCHEMA, colsizes="4,5", trim="-")
     assert rows == [(12, "abc")]
     assert (rejects[0].record, rejects[0].offset, rejects[0].data) == (2, 10, b" 1")
-    assert rejects[0].reason == "2 bytes where 9 are expected"
+    assert rejects[0].reason == "expected 9 bytes, got 2"
 
 
 def test_bytes_and_records_at_the_start_are_skipped() -> None:
@@ -57,7 +57,7 @@ def test_a_pattern_that_names_nothing_is_refused() -> None:
     for pattern in ("(", "a+"):
         with pytest.raises(LoadRefused):
             built(definition("fregexparser"), {"pattern": pattern})
-    with pytest.raises(PhaseFailed, match="no group of the pattern is a column; it has X"):
+    with pytest.raises(PhaseFailed, match="no group of the pattern is a column; its groups are X"):
         load("fregexparser", b"a\n", SCHEMA, pattern="(?<x>a)")
 
 
@@ -67,7 +67,7 @@ def test_pairs_are_found_by_key_and_quotes_hold_delimiters() -> None:
     assert rows == [(5, 'x "y=1'), (1, "hello you"), (None, ""), (None, None)]
     assert load("pairs", b"a:5|b:x\n", SCHEMA, delimiter="|", assignment=":")[0] == [(5, "x")]
     _, rejects = load("pairs", b"a=5\nfoo bar\n", SCHEMA)
-    assert rejects[0].reason == "no pair of a key and a value: 'foo bar'"
+    assert rejects[0].reason == "not a pair of key and value: 'foo bar'"
 
 
 def test_illegal_utf8_costs_its_record() -> None:

@@ -192,8 +192,8 @@ def test_a_stream_begins_where_it_is_told_and_ends_with_what_is_there(lakehouse:
     assert second.all() == [list(range(20, 40))]
     for options, why in (
         ({"startingOffset": "9"}, "the last commit of DEMO.PUBLIC.NUMBERS is number 4"),
-        ({"startingOffset": "soon"}, "it is earliest, latest or the number of a commit"),
-        ({"maxRowsPerTrigger": "0"}, "a whole number from 1 on"),
+        ({"startingOffset": "soon"}, "expected earliest, latest or a commit number"),
+        ({"maxRowsPerTrigger": "0"}, "an integer of at least 1"),
         ({"maxRows": "1"}, "Option maxRows"),
     ):
         with pytest.raises(LoadRefused, match=why):

@@ -29,10 +29,10 @@ def test_columns_are_found_by_name_and_misfits_are_named() -> None:
     assert match_columns(pair, ["t", "T"], "X") == (1, 0)
     assert match_columns(pair, ["T", "t_2"], "X") == (0, 1)
     for names, why in (
-        (["t"], "no value is given for N"),
-        (["n", "N"], "two columns are meant for N"),
+        (["t"], "no value for N"),
+        (["n", "N"], "two columns match N"),
         (["n", "q"], "Column q: table X has no such column; it has N, T, AT"),
-        (["n", "at$ns"], "it says more of AT"),
+        (["n", "at$ns"], "it is a companion of AT"),
     ):
         with pytest.raises(LoadRefused, match=why):
             match_columns(SCHEMA, names, "X")
