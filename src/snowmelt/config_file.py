@@ -159,7 +159,7 @@ def find_profile(name: str | None, path: str | os.PathLike[str] | None = None) -
     name = name or os.environ.get(PROFILE_VARIABLE) or None
     if file is None:
         if name is not None:
-            reason = "there is no snowmelt.toml"
+            reason = "snowmelt.toml not found"
             raise ProfileNotFound(f"Profile {name} not found: {reason}. Create one.", name=name)
         return None
     if name is None:

@@ -98,7 +98,7 @@ _ACTIONS: dict[str, Callable[[], None]] = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "enospc": lambda: _fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))),
     "eio": lambda: _fail(OSError(errno.EIO, os.strerror(errno.EIO))),
-    "raise": lambda: _fail(RuntimeError("fault point: failed on purpose")),
+    "raise": lambda: _fail(RuntimeError("failpoint: failed on purpose")),
 }
 
 

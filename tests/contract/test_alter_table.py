@@ -229,7 +229,7 @@ def test_a_renamed_table_keeps_rows_channels_and_grants(
 ) -> None:
     assert world.codes(client.offer(advance("C", 0, 1, "one"))) == [[0]]
     before, later = world.table(), client.offer(advance("C", 1, 2), table=NEW)
-    assert run("ALTER TABLE t RENAME TO u") == "Table DB.PUBLIC.T is called DB.PUBLIC.U now."
+    assert run("ALTER TABLE t RENAME TO u") == "Table DB.PUBLIC.T renamed to DB.PUBLIC.U."
     after = world.table(NEW)
     assert (after.table_id, after.incarnation) == (before.table_id, before.incarnation)
     with pytest.raises(TableNotFound):

@@ -180,7 +180,7 @@ REFUSED = [
     ("TO_DATE(w, 'YYYY HH24 AM')", "is HH12"),
     ("TO_DATE(w, 'YYYY Q')", "Q is not read"),
     ("TO_CHAR(1.5, '9.9')", "TO_CHAR of a number"),
-    ("REGEXP_LIKE(w, '(?=a)')", "looking ahead"),
+    ("REGEXP_LIKE(w, '(?=a)')", "lookahead"),
     ("REGEXP_LIKE(w, '(a)\\1')", "is not supported"),
     ("REGEXP_REPLACE(w, 'a*', '-')", "matches the empty text"),
     ("REGEXP_REPLACE(w, 'a', '\\1')", "groups"),

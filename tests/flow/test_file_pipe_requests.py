@@ -13,8 +13,12 @@ import pytest
 from fixtures.engines import make_environment
 from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from flow.test_file_pipes import QUICK, Arriving
+from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.objects.file_pipes import list_waiting_notices
+from snowmelt.catalog.objects.tables import find_pipe
 from snowmelt.client.auth import KeyPairTokenProvider, load_private_key
 from snowmelt.clock import SystemClock
+from snowmelt.schema.types import TableName
 
 _PROGRAM = Path(__file__).parents[1] / "support" / "snowpipe_client.py"
 # Install in a separate environment: its files conflict with the SDK of the row API. Version 5 of
@@ -163,7 +167,7 @@ def test_a_named_file_is_loaded_after_a_kill(requests: Requests) -> None:
     [
         ("demo.public.never", 404, "does not exist"),
         ("p", 400, "database.schema.pipe"),
-        ("demo.public.s", 400, "takes streamed rows"),
+        ("demo.public.s", 400, "accepts streamed rows"),
     ],
 )
 def test_pipes_that_load_no_named_files_are_refused(
@@ -186,3 +190,50 @@ def test_pipes_that_load_no_named_files_are_refused(
     assert answer.status_code == status
     assert message in answer.json()["message"]
     assert answer.json()["success"] is False
+
+
+def test_notifications_of_s3_name_created_objects(requests: Requests) -> None:
+    service = requests.service
+    service.sql(
+        "CREATE OR REPLACE PIPE demo.public.p AS COPY t FROM 's3://bucket/in/*.csv' DELIMITER ','",
+        "ALTER PIPE demo.public.p SET PIPE_EXECUTION_PAUSED = TRUE",
+    )
+
+    def record(event: str, key: str) -> dict[str, Any]:
+        return {
+            "eventSource": "aws:s3",
+            "eventName": event,
+            "s3": {"bucket": {"name": "bucket"}, "object": {"key": key, "size": 7}},
+        }
+
+    created = record("ObjectCreated:Put", "in/a+b%3D1.csv")
+    events = {"Records": [created, record("ObjectRemoved:Delete", "in/gone.csv")]}
+    elsewhere = {"Records": [record("s3:ObjectCreated:Copy", "out/x.csv")]}
+    bridge = {
+        "detail-type": "Object Created",
+        "detail": {"bucket": {"name": "bucket"}, "object": {"key": "in/c d.csv"}},
+    }
+    wrapped = {"Type": "Notification", "Message": json.dumps(events)}
+    for body in (events, bridge, wrapped, {"Event": "s3:TestEvent"}):
+        answer = requests.send("POST", "s3Events", json=body)
+        assert answer.json() == {"responseCode": "SUCCESS"}
+    answer = requests.send("POST", "s3Events", json=elsewhere)
+    assert answer.json()["unmatchedPatternFiles"] == ["s3://bucket/out/x.csv"]
+    for bad, message in (
+        ({"Type": "SubscriptionConfirmation", "Message": "x"}, "Confirm the subscription"),
+        ({"Records": [{"eventName": "x"}]}, "s3"),
+        ({}, "expected a notification"),
+    ):
+        answer = requests.send("POST", "s3Events", json=bad)
+        assert answer.status_code == 400
+        assert message in answer.json()["message"]
+    database = open_and_upgrade_database(service.settings.catalog_url)
+    with database.reading() as connection:
+        pipe = find_pipe(connection, TableName("DEMO", "PUBLIC", "P"))
+        assert pipe is not None
+        waiting = list_waiting_notices(connection, pipe.pipe_id)
+    database.close()
+    assert sorted(each.path for each in waiting) == [
+        "s3://bucket/in/a b=1.csv",
+        "s3://bucket/in/c d.csv",
+    ]

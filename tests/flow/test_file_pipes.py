@@ -135,7 +135,7 @@ def test_what_a_pipe_cannot_load_is_refused_when_it_is_created(
             arriving.service.sql(create + text)
     with pytest.raises(StatementError, match="INTEGRATION is not supported"):
         arriving.service.sql(create.replace("AS", "INTEGRATION = i AS") + "COPY t FROM '/a/*'")
-    with pytest.raises(StatementError, match="takes streamed rows"):
+    with pytest.raises(StatementError, match="accepts streamed rows"):
         arriving.service.sql(
             "CREATE PIPE demo.public.s AS COPY INTO demo.public.t FROM "
             "TABLE(DATA_SOURCE(TYPE => 'STREAMING')) MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE",

@@ -169,6 +169,22 @@ def test_a_load_without_a_good_file_is_shown_as_failed_and_counts_rejects_once(
     assert copying.house.read_numbers() == [4]
 
 
+def test_many_small_files_become_one_native_file(copying: Copying) -> None:
+    watch = make_watch(copying)
+    for number in range(20):
+        copying.file(f"{number:02d}.csv", f"{2 * number}|a\n{2 * number + 1}|b\nx|c\n")
+    [result] = watch.run_round()
+    assert (result.totals.files, result.totals.rows, result.totals.rejects) == (20, 40, 20)
+    assert len(copying.house.data_files()) == 1
+    assert sorted(copying.house.read_numbers()) == list(range(40))
+    # Few files stay as they are.
+    for number in range(3):
+        copying.file(f"more{number}.csv", f"{100 + number}|a\n")
+    copying.house.clock.advance(1)
+    watch.run_round()
+    assert len(copying.house.data_files()) == 4
+
+
 def test_a_batch_of_broken_files_alone_is_recorded(copying: Copying) -> None:
     journal = MemoryJournal()
     watch = make_watch(copying, journal=journal)
@@ -224,9 +240,9 @@ def test_files_with_signs_of_globs_in_their_names_are_loaded(copying: Copying) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("COPY t FROM STDIN", "folders and stores only"),
-        ("COPY t FROM LOCAL '/a/*'", "folders and stores only"),
-        ("COPY t SOURCE KafkaSource(stream = 'a|0|0')", "folders and stores only"),
+        ("COPY t FROM STDIN", "only folders and stores"),
+        ("COPY t FROM LOCAL '/a/*'", "only folders and stores"),
+        ("COPY t SOURCE KafkaSource(stream = 'a|0|0')", "only folders and stores"),
         ("COPY t FROM 'a/*'", "a/\\* is relative"),
         ("COPY t FROM 'http://h/a'", "lists no files"),
         ("COPY t FROM '/a/*' GZIP, '/b/*'", "the same compression"),

@@ -62,5 +62,5 @@ def test_a_service_whose_port_is_taken_leaves_no_folder_behind(
             check=False,
         )
     assert ended.returncode == 1
-    assert f"127.0.0.1:{number} cannot be listened on" in ended.stderr
+    assert f"127.0.0.1:{number} cannot be opened" in ended.stderr
     assert not (tmp_path / "data").exists()

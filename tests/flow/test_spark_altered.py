@@ -91,5 +91,5 @@ def test_a_table_is_queried_by_its_new_name(lake: Snowmelt, lakehouse: Lakehouse
     lakehouse.migrate()
     put(lakehouse, ID=Decimal(2), WORD="v")
     [answer] = one(lake, "ALTER TABLE demo.public.numbers RENAME TO demo.public.counts")
-    assert answer == ("Table DEMO.PUBLIC.NUMBERS is called DEMO.PUBLIC.COUNTS now.",)
+    assert answer == ("Table DEMO.PUBLIC.NUMBERS renamed to DEMO.PUBLIC.COUNTS.",)
     assert one(lake, "SELECT sum(id) FROM demo.public.counts") == [(3,)]

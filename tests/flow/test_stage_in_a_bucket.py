@@ -260,7 +260,7 @@ def test_a_prefix_is_renewed_for_its_own_user_only(house: House) -> None:
     assert again.location.location == mine.upload_grant.location.location
     assert again.location.creds != mine.upload_grant.location.creds
     theirs.prefix = mine.prefix
-    with pytest.raises(snowmelt.SnowmeltError, match="was not given to this user"):
+    with pytest.raises(snowmelt.SnowmeltError, match="was not issued to this user"):
         theirs.renew_upload_grant()
 
 

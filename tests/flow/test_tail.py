@@ -158,7 +158,7 @@ def test_forms_of_lines(tailing: Tailing, tmp_path: Path) -> None:
     (tailing.logs / "c.txt").write_text("a whole line: ß\r\n", "latin-1", newline="")
     whole = ("--column", "name", "--encoding")
     assert tailing.once(*whole, "latin-1", pattern="*.txt")[0] == 0
-    assert "told apart by bytes" in tailing.once(*whole, "utf-16", pattern="*.txt")[1]
+    assert "split at single bytes" in tailing.once(*whole, "utf-16", pattern="*.txt")[1]
     names = tailing.rows("NAME")
     assert sorted(names, key=str) == [None, "a whole line: ß", "x;y", "z"]
     tailing.service.sql(

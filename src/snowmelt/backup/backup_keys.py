@@ -72,7 +72,7 @@ def load_public_key(path: Path) -> X25519PublicKey:
         raise BackupRejected(reason=f"{path} is not a public key in PEM") from error
     if not isinstance(key, X25519PublicKey):
         raise BackupRejected(
-            reason=f"{path} is not an X25519 key, as `snowmelt backup new-key` makes"
+            reason=f"{path} is not an X25519 key. Use a key created by `snowmelt backup new-key`"
         )
     return key
 
@@ -91,7 +91,7 @@ def load_private_key(path: Path) -> X25519PrivateKey:
         raise BackupRejected(reason=f"{path} is not a private key in PEM") from error
     if not isinstance(key, X25519PrivateKey):
         raise BackupRejected(
-            reason=f"{path} is not an X25519 key, as `snowmelt backup new-key` makes"
+            reason=f"{path} is not an X25519 key. Use a key created by `snowmelt backup new-key`"
         )
     return key
 

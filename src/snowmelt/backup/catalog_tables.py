@@ -126,7 +126,7 @@ def _arrow_type(column: sa.ColumnClause[Any]) -> pa.DataType:
 
 
 def reject_nul(table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Check that PostgreSQL can store the texts of these rows.
+    """Check that the texts of rows contain no NUL, which PostgreSQL cannot store.
 
     Raises:
         BackupRejected: If a text has a NUL character.
@@ -148,7 +148,7 @@ def _id_column(table: sa.Table) -> sa.Column[Any] | None:
 
 
 def read_last_id(connection: sa.Connection, table: sa.Table) -> int | None:
-    """Return the last number that a table gave to a row, None if it gives none."""
+    """Return the last row number that a table assigned, or None if it does not number rows."""
     column = _id_column(table)
     if column is None:
         return None
@@ -161,7 +161,7 @@ def read_last_id(connection: sa.Connection, table: sa.Table) -> int | None:
 
 
 def write_last_id(connection: sa.Connection, table: sa.Table, last_id: int) -> None:
-    """Continue the numbers of a table after `last_id`."""
+    """Make a table continue its row numbers after `last_id`."""
     column = _id_column(table)
     if column is None or last_id < 1:
         return

@@ -142,8 +142,8 @@ def create_point(
                 if attempt == _ATTEMPTS:
                     raise SourceDamaged(
                         path=str(error),
-                        reason="the catalog names it and it does not exist. `snowmelt doctor` tells "
-                        "more",
+                        reason="the catalog refers to it, but it does not exist. Run `snowmelt "
+                        "doctor` for details",
                     ) from error
     raise AssertionError("unreachable")
 
@@ -228,7 +228,7 @@ def _export_catalog(source: BackupSource, public_key: X25519PublicKey, folder: P
 def make_sealing_converters(
     connection: sa.Connection, source: BackupSource, public_key: X25519PublicKey
 ) -> Mapping[str, RowConverter]:
-    """Return the conversions of stored rows that seal keys and make addresses relative, by table."""
+    """Return row converters by table. They encrypt keys and replace URLs by relative paths."""
     query = sa.select(model.tables.c.table_id, model.tables.c.incarnation)
     incarnations = {row.table_id: row.incarnation for row in connection.execute(query)}
 

@@ -116,8 +116,8 @@ def write_verified(store: Store, path: str, spool: Spool) -> None:
     if hash_object(store, path) != spool.stored:
         store.delete(path)
         raise BackupDamaged(
-            reason=f"{path} in {store.url} has other bytes than were written. Check the disk, then "
-            "run the command again"
+            reason=f"{path} in {store.url} does not have the bytes that were written. Check the disk, "
+            "then run the command again"
         )
 
 
@@ -293,7 +293,7 @@ class _DestinationLock:
         """Raise BackupRejected if another process has taken over the lock."""
         if not self._is_ours():
             raise BackupRejected(
-                reason=f"another backup or expiry has taken over {self._store.url}. Run the command "
+                reason=f"another backup or expiration has taken over {self._store.url}. Run the command "
                 "again when that has ended"
             )
 
@@ -309,7 +309,7 @@ class _DestinationLock:
                     continue
                 if not self._has_died(other):
                     raise BackupRejected(
-                        reason=f"another backup or expiry of {self._store.url} runs, as process "
+                        reason=f"another backup or expiration of {self._store.url} runs, as process "
                         f"{other.process} on {other.host}. Run the command again when that has ended"
                     ) from None
                 self._store.delete(_LOCK)

@@ -49,7 +49,8 @@ def list_table_files(pointer: str, incarnation: str) -> tuple[list[NativeFileRef
     native = load_native_table(pointer, incarnation)
     if native.metadata.statistics or native.metadata.partition_statistics:
         raise SourceDamaged(
-            path=pointer, reason="another tool has added statistics files, which backups lack"
+            path=pointer,
+            reason="another tool has added statistics files, which backups do not support",
         )
     found = {pointer: NativeFileReference("metadata", pointer, None)}
     io = make_file_io(pointer)

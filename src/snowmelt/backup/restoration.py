@@ -116,7 +116,7 @@ def choose_point(points: list[PointManifest], text: str) -> PointManifest:
         BackupRejected: If there is no such point.
     """
     if not points:
-        raise BackupRejected(reason="it has no point. Create one with `snowmelt backup`")
+        raise BackupRejected(reason="the backup is empty. Create a point with `snowmelt backup`")
     if text == "latest":
         return points[-1]
     for point in points:
@@ -392,7 +392,7 @@ def make_opening_converters(
 ) -> Mapping[str, RowConverter]:
     """Return the reverse of `creation.make_sealing_converters`, for the keys of another installation.
 
-    `incarnations` has those of all tables, by table ID.
+    `incarnations` maps table IDs to the incarnations of all tables.
     """
 
     def convert_table(row: dict[str, Any]) -> dict[str, Any]:

@@ -214,7 +214,8 @@ def create_client(
 ) -> Client:
     """Create a client from the options of `add_service_options` and `--role`.
 
-    `login` has the values of options that are not given, `settings` are other arguments of the client.
+    `login` has the values of options that are not given. `settings` are additional arguments of the
+    client.
 
     Raises:
         ConfigurationError: If the URL, key, certificates or profile are invalid.

@@ -114,9 +114,9 @@ def _set_timezone(timezone: str | None) -> None:
 
 
 def start_quietly(start: Callable[[], Session]) -> Session:
-    """Return the result of `start`. What its child processes write to standard error is dropped.
+    """Call `start` and return its result. Suppresses the standard error of its child processes.
 
-    Reports of external functions that wait for their service are printed.
+    Prints reports of external functions that wait for their service.
 
     Raises:
         RemoteError: If `start` failed, with the last line that it wrote.
@@ -139,9 +139,9 @@ def start_quietly(start: Callable[[], Session]) -> Session:
 
 
 class _JavaOutput:
-    """Reader of what Java and its Python workers write to standard error.
+    """Reads the standard error of Java and its Python workers.
 
-    Prints reports of external functions that wait for their service, and drops everything else.
+    Prints reports of external functions that wait for their service, and discards everything else.
     """
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class _JavaOutput:
             os.close(self.write_fd)
 
     def wait_for_last_line(self) -> str:
-        """Return the last line that is not blank, after Java has ended or `_LAST_LINE_TIMEOUT_S`."""
+        """Wait until Java has ended or the timeout has passed. Return the last line that is not blank."""
         self._thread.join(_LAST_LINE_TIMEOUT_S)
         return self._last_line
 

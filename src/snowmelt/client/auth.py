@@ -96,7 +96,7 @@ class RefreshTokenProvider:
         self._endpoint = urlsplit(endpoint)
         if self._endpoint.scheme not in {"http", "https"} or not self._endpoint.hostname:
             raise ConfigurationError(
-                setting="token_endpoint", reason=f"{endpoint!r} is no http:// or https:// URL"
+                setting="token_endpoint", reason=f"{endpoint!r} is not an http:// or https:// URL"
             )
         self._clock = clock
         self._ssl_context = ssl_context
@@ -163,13 +163,13 @@ class RefreshTokenProvider:
         if response.status in {408, 429} or response.status >= 500:
             raise self._make_unavailable_error(f"HTTP {response.status}")
         if response.status != http.HTTPStatus.OK:
-            reason = f"{where.netloc} gave no token (HTTP {response.status})"
+            reason = f"{where.netloc} returned no token (HTTP {response.status})"
             raise AuthenticationFailed(reason=reason)
         try:
             return msgspec.json.decode(body, type=_TokenResponse)
         except msgspec.DecodeError:
             # Do not log the response, which may contain secrets.
-            reason = f"the answer of {where.netloc} has no access_token and expires_in"
+            reason = f"the response of {where.netloc} has no access_token and expires_in"
             raise AuthenticationFailed(reason=reason) from None
 
     def _make_connection(self) -> http.client.HTTPConnection:
@@ -181,7 +181,9 @@ class RefreshTokenProvider:
         return http.client.HTTPConnection(host, port, timeout=_RESPONSE_TIMEOUT_S)
 
     def _make_unavailable_error(self, reason: str) -> ServiceUnavailable:
-        return ServiceUnavailable(url=self._endpoint.netloc, reason=f"it gives no token: {reason}")
+        return ServiceUnavailable(
+            url=self._endpoint.netloc, reason=f"it returned no token: {reason}"
+        )
 
 
 _JWT_LIFETIME_S = 59 * 60
@@ -276,14 +278,12 @@ def load_private_key(source: str | bytes | Path) -> RSAPrivateKey:
                 der, password=None, unsafe_skip_rsa_key_validation=known
             )
     except TypeError as error:
-        reason = (
-            f"{what} has a passphrase; give the key without it (`openssl pkcs8 -topk8 -nocrypt`)"
-        )
+        reason = f"{what} has a passphrase. Remove it (`openssl pkcs8 -topk8 -nocrypt`)"
         raise ConfigurationError(setting="private_key", reason=reason) from error
     except (ValueError, UnsupportedAlgorithm, binascii.Error) as error:
         reason = f"{what} is neither a key in PEM or base64 PKCS#8 form nor the path of one"
         if b"PUBLIC KEY-----" in data:
-            reason = f"{what} is a public key; the client signs with the private one"
+            reason = f"{what} is a public key; the client needs the private key"
         raise ConfigurationError(setting="private_key", reason=reason) from error
     if not isinstance(key, RSAPrivateKey):
         raise ConfigurationError(setting="private_key", reason="it is not an RSA key")

@@ -105,7 +105,7 @@ class ClientComponents:
 
     `commit_timeout_s` is the maximum time in seconds until rows are committed or their channel
     becomes invalid.
-    `successor` has the components for another site, once the client has moved there.
+    `successor` has the components for another site after the client has moved there.
     """
 
     pending_rows: FlushScheduler
@@ -312,6 +312,70 @@ class Channel:
         self._state.check_open()
         return self._insert_many(to_arrow_table(data), start_offset_token, offset_token)
 
+    def insert_dataframe(
+        self,
+        frame: object,
+        offset_token: str | None = None,
+        *,
+        start_offset_token: str | None = None,
+    ) -> InsertResult:
+        """Validate the rows of a data frame and buffer them for the next flush, as one batch.
+
+        Args:
+            frame: A data frame of pandas, Polars, DuckDB or Spark, or what `insert_arrow` takes. The index
+                of a pandas data frame is not inserted. The rows of Spark are collected.
+            offset_token: As for `insert_rows`.
+            start_offset_token: As for `insert_rows`.
+
+        Returns:
+            The rejected rows, as dicts. `on_error` decides about the others.
+
+        Raises:
+            TypeError: If the object is none of these.
+            InvalidRow: As for `insert_arrow`.
+            ChannelFenced: If another client has opened the channel.
+            ChannelInvalid: If earlier rows were rejected by the service or could not be delivered.
+            ChannelClosed: If the channel is closed.
+            BufferFull: If the buffer stayed full for `insert_timeout`. Nothing was buffered.
+        """
+        convert = getattr(frame, "toArrow", None)
+        if convert is not None:
+            frame = convert()
+        elif type(frame).__module__.partition(".")[0] == "pandas":
+            frame = pa.Table.from_pandas(frame, preserve_index=False)
+        return self.insert_arrow(frame, offset_token, start_offset_token=start_offset_token)
+
+    def advance(self, offset_token: str) -> None:
+        """Commit an offset token without rows, after all rows inserted so far.
+
+        For sources whose last records have no rows. A service before 0.2 commits the token with the next
+        row.
+
+        Args:
+            offset_token: The token.
+
+        Raises:
+            ChannelFenced: If another client has opened the channel.
+            ChannelInvalid: If earlier rows were rejected by the service or could not be delivered.
+            ChannelClosed: If the channel is closed.
+        """
+        self._state.check_open()
+        check_offset_token(offset_token)
+        batch = InsertBatch(None, 0, 0, offset_token, offset_token)
+        self._pending_rows.insert(self._state, batch, None, commits_token=True)
+        self._components.flusher.start()
+
+    def call_on_commit(self, callback: Callable[[str], object] | None) -> None:
+        """Call a function with the last offset token of each commit, in order.
+
+        A commit may contain several tokens: all up to this one are committed. A thread of the client calls
+        the function, so it must return soon. Its exceptions are logged.
+
+        Args:
+            callback: The function. None: call none.
+        """
+        self._state.on_commit = callback
+
     def _insert_many(
         self,
         data: list[Mapping[str, object]] | pa.Table,
@@ -457,7 +521,7 @@ class Channel:
         Raises:
             ChannelFenced: If another client has opened the channel.
             ChannelInvalid: If the channel was dropped or its rows cannot be committed.
-            ServiceUnavailable: If the service does not answer.
+            ServiceUnavailable: If the service does not respond.
         """
         state = self._state
         state.check_valid()
@@ -478,7 +542,7 @@ class Channel:
             CommitTimeout: If the inserted rows were not committed in time.
             ChannelClosed: If the channel is closed.
             TableNotFound: If the table was dropped or the role lacks privileges on it.
-            ServiceUnavailable: If the service does not answer.
+            ServiceUnavailable: If the service does not respond.
         """
         if self._state.failure is None:
             try:
@@ -626,7 +690,7 @@ class Channel:
                 state, self._pending_rows.flush_now(state), None, seconds
             )
         except (ChannelInvalid, ChannelFenced) as error:
-            _log.warning("Rows that channel %s refused were not kept: %s", self.name, error)
+            _log.warning("Rows that channel %s rejected were not kept: %s", self.name, error)
 
     def _wait_for_row_sequencer(
         self, sequencer: int, token: str | None, timeout: dt.timedelta | None

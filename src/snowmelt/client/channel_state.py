@@ -62,9 +62,9 @@ class ChannelFailure:
     cause: SnowmeltError | None = None
 
 
-REOPENED_FAILURE = ChannelFailure("it was opened again by this client", is_fenced=True)
+REOPENED_FAILURE = ChannelFailure("this client opened it again", is_fenced=True)
 MOVED_FAILURE = ChannelFailure("another site is the primary now; `resume` continues there")
-DROPPED_FAILURE = ChannelFailure("it was dropped by this client")
+DROPPED_FAILURE = ChannelFailure("this client dropped it")
 
 
 @dataclass(slots=True, eq=False)
@@ -110,6 +110,7 @@ class ChannelState:
         self.client_sequencer, self.row_sequencer = sequencers
         self.committed_sequencer = self.row_sequencer
         self.committed_token = committed_token
+        self.on_commit: Callable[[str], object] | None = None
         self.counts = ChannelCounts()
         self.buffer = RowBuffer(committed_token, self.counts)
         self.in_flight: deque[ChunkEntry] = deque()
@@ -274,13 +275,15 @@ def check_offset_token(token: object) -> None:
     if token is None:
         return
     if not isinstance(token, str):
-        raise UserError(f"An offset token is a text, not {type(token).__name__}: write str(…).")
+        raise UserError(
+            f"An offset token must be a string, not {type(token).__name__}. Use str(…)."
+        )
     try:
         token.encode()
     except UnicodeEncodeError:
-        raise UserError(f"Offset token {token[:100]!r} is no valid Unicode.") from None
+        raise UserError(f"Offset token {token[:100]!r} is not valid Unicode.") from None
     if "\0" in token:
-        raise UserError(f"Offset token {token[:100]!r} holds the character NUL.")
+        raise UserError(f"Offset token {token[:100]!r} contains the character NUL.")
 
 
 def split_table_name(text: str) -> tuple[str, str, str]:
@@ -297,6 +300,8 @@ def split_table_name(text: str) -> tuple[str, str, str]:
         else:
             parts[-1] += letter
     if quoted or len(parts) != 3 or not all(part.strip('"') for part in parts):
-        reason = f'{text!r} is not of the form database.schema.table ("…" around odd names)'
+        reason = (
+            f'{text!r} is not of the form database.schema.table ("…" around case-sensitive names)'
+        )
         raise ConfigurationError(setting="table", reason=reason)
     return parts[0], parts[1], parts[2]

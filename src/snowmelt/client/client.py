@@ -80,7 +80,7 @@ class Client:
         Raises:
             ConfigurationError: If an argument is invalid.
             AuthenticationFailed: If the service rejects user and key.
-            ServiceUnavailable: If the service does not answer.
+            ServiceUnavailable: If the service does not respond.
             StageUnavailable: If the stage is a folder that this machine does not have.
         """
         self._settings = settings = ClientSettings(**options)
@@ -117,7 +117,7 @@ class Client:
         watch = SiteWatch(
             urls,
             epoch,
-            # The thread must not keep the client alive.
+            # Use a weak reference, so that the thread does not keep the client alive.
             find_trouble=weakref.WeakMethod(self._find_address_in_trouble),
             move=weakref.WeakMethod(self._move),
             clock=self._settings.clock,
@@ -128,11 +128,11 @@ class Client:
         return watch
 
     def _find_address_in_trouble(self) -> str | None:
-        """Return the address of the service if requests to it fail."""
+        """Return the URL of the service if requests to it are failing, else None."""
         return None if self._transport.last_error is None else self._transport.address.url
 
     def _move(self, url: str) -> None:
-        """Go on at another site. Uncommitted rows are dropped; their sources send them again."""
+        """Continue at another site. Uncommitted rows are dropped, and their sources must resend them."""
         if self._closed:
             return
         former, transport = self._components, self._transport
@@ -242,7 +242,7 @@ class Client:
             DatabaseNotFound: If the database does not exist or the role lacks privileges on it.
             SchemaNotFound: If the schema does not exist or the role lacks privileges on it.
             Unsupported: If the table has a column whose type does not support streaming.
-            ServiceUnavailable: If the service does not answer.
+            ServiceUnavailable: If the service does not respond.
             ClientClosed: If the client is closed.
         """
         self._check_open()
@@ -271,7 +271,7 @@ class Client:
 
         Raises:
             ChannelNotFound: If the channel does not exist or the role lacks privileges on it.
-            ServiceUnavailable: If the service does not answer.
+            ServiceUnavailable: If the service does not respond.
             ClientClosed: If the client is closed.
         """
         self._check_open()
@@ -294,7 +294,7 @@ class Client:
         Raises:
             ChannelInvalid: If a channel or its table was dropped. The error names the first such
                 channel; `is_valid` is False for all of them.
-            ServiceUnavailable: If the service does not answer.
+            ServiceUnavailable: If the service does not respond.
             ClientClosed: If the client is closed.
         """
         self._check_open()
@@ -392,7 +392,7 @@ class Client:
                 self._pending_rows.wait_for_commit(state, sequencer, None, left_s)
             except SnowmeltError as error:
                 if state.is_error_table_channel:
-                    _log.warning("Refused rows were not kept: %s", error)
+                    _log.warning("Rejected rows were not kept: %s", error)
                 else:
                     failures.append(error)
         return failures
@@ -401,7 +401,9 @@ class Client:
         if self._closed:
             raise ClientClosed
         if self._process_id != os.getpid():
-            raise ClientClosed("This process was forked from the client's; make one of its own.")
+            raise ClientClosed(
+                "This process was forked after the client was created. Create another client in it."
+            )
 
 
 def _parse_on_error(mode: OnError | str) -> OnError:

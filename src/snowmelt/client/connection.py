@@ -38,7 +38,7 @@ def make_transport(
     elif user is None and private_key is None:
         tokens = _make_oauth_provider(address, oauth, settings)
     else:
-        reason = "it replaces user and private_key. Give one of the two"
+        reason = "it replaces user and private_key. Set only one of them"
         raise ConfigurationError(setting="oauth", reason=reason)
     return Transport(address, tokens, settings.clock, timeout_s=timeout_s, ca_file=settings.ca_file)
 
@@ -53,7 +53,7 @@ def _make_key_pair_provider(
         return None
     if user is None or private_key is None:
         missing = "user" if user is None else "private_key"
-        raise ConfigurationError(setting=missing, reason="user and private_key go together")
+        raise ConfigurationError(setting=missing, reason="set both user and private_key")
     account = settings.account or address.account
     return KeyPairTokenProvider(account, user, load_private_key(private_key), settings.clock)
 

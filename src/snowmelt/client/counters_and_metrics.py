@@ -80,8 +80,8 @@ class ClientStatus:
 
 
 _COUNTERS = (
-    ("rows.inserted", "inserted_rows", "rows that were checked and kept"),
-    ("rows.refused", "refused_rows", "rows that were refused when inserted"),
+    ("rows.inserted", "inserted_rows", "rows that were accepted"),
+    ("rows.refused", "refused_rows", "rows that were rejected by an insert"),
     ("rows.committed", "committed_rows", "rows that are committed"),
     ("bytes.committed", "committed_bytes", "bytes in memory of rows that are committed"),
 )

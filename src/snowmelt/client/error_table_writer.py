@@ -68,7 +68,7 @@ class ErrorTableWriter:
             try:
                 state = self._open_error_channel(*key)
             except SnowmeltError as error:
-                _log.warning("Refused rows are not kept in table %s: %s", name, error)
+                _log.warning("Rejected rows are not kept in table %s: %s", name, error)
                 if not isinstance(error, UserError):
                     return None
                 state = None
@@ -132,7 +132,7 @@ class ErrorTableWriter:
                     [channel], include_columns=True, timeout_s=0
                 )[0]
             except SnowmeltError as error:
-                _log.info("The error table of %s is not known: %s", channel.target.table, error)
+                _log.info("The error table of %s is unknown: %s", channel.target.table, error)
                 return
             if isinstance(status.error_table, msgspec.UnsetType):
                 return

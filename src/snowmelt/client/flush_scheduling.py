@@ -7,6 +7,7 @@ before, and encoded and sent without the lock. No thread polls.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import queue
 import threading
@@ -30,6 +31,8 @@ from snowmelt.schema.types import TableName, TableSchema
 
 if TYPE_CHECKING:
     from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker, Values
+
+_log = logging.getLogger("snowmelt.client")
 
 # A channel buffer of this size is flushed immediately. It is far below the limit of 64 MiB
 # (specification of v1, §3.6), so that rows are encoded while the application inserts more, and
@@ -367,9 +370,12 @@ class FlushScheduler:
 
     def record_commits(self, entries: Iterable[ChunkEntry]) -> None:
         """Record that entries are committed."""
+        reports: list[tuple[ChannelState, str]] = []
         with self._lock:
             for entry in entries:
                 entry.state.record_commit(entry)
+                if entry.state.on_commit is not None and entry.flush_slice.offset_tokens:
+                    reports.append((entry.state, entry.flush_slice.offset_tokens[-1]))
                 entry.state.counts.committed_rows += entry.flush_slice.row_count
                 entry.state.counts.committed_bytes += entry.flush_slice.size_bytes
                 # The entry is missing after a failure, which has already released the bytes.
@@ -377,6 +383,8 @@ class FlushScheduler:
                     entry.state.in_flight.remove(entry)
                     self._uncommitted_bytes -= entry.flush_slice.size_bytes
             self._progress_condition.notify_all()
+        for state, token in reports:
+            _report_commit(state, token)
 
     def fail_channels(self, states: Iterable[ChannelState], failure: ChannelFailure) -> None:
         """Invalidate channels and drop their uncommitted rows."""
@@ -512,3 +520,14 @@ def _attach_outdated_schema(batch: InsertBatch, state: ChannelState) -> InsertBa
         return batch
     (table,) = segments_to_tables([[batch.data]], made_for)
     return replace(batch, data=table)
+
+
+def _report_commit(state: ChannelState, token: str) -> None:
+    """Call the function of a channel with a committed token, without the lock."""
+    callback = state.on_commit
+    if callback is None:
+        return
+    try:
+        callback(token)
+    except Exception:  # noqa: BLE001 - code of the application must not end the thread
+        _log.exception("The commit callback of channel %s failed", state.name)

@@ -42,7 +42,7 @@ _ENCODER_THREADS = 2
 
 _CLIENT_CLOSED_FAILURE = ChannelFailure("its client was closed")
 _FORKED_FAILURE = ChannelFailure(
-    "this process was forked from the one that opened it; make a client of its own"
+    "this process was forked after it was opened. Create another client"
 )
 
 
@@ -101,7 +101,7 @@ class Flusher:
     def flush_at_exit(self, timeout_s: float) -> None:
         """Commit the buffered rows at the end of the interpreter, or log that they are lost."""
         if self._pending_rows.uncommitted_bytes and self._pending_rows.drain(timeout_s):
-            _log.error("The process ends with rows that are not committed; close the client first.")
+            _log.error("The process ended with uncommitted rows. Close the client first.")
         self._pending_rows.stop(_CLIENT_CLOSED_FAILURE)
         self._transport.stop()
 

@@ -169,9 +169,11 @@ def make_decoding_parser(
     try:
         ends_alike = "\n".encode(encoding) == b"\n"
     except LookupError:
-        raise UserError(f"{encoding!r} is no encoding such as latin-1 or cp1252.") from None
+        raise UserError(
+            f"{encoding!r} is not a known encoding such as latin-1 or cp1252."
+        ) from None
     if not ends_alike:
-        raise UserError(f"Lines in {encoding} cannot be told apart by bytes: convert the files.")
+        raise UserError(f"Lines in {encoding} cannot be split at single bytes. Convert the files.")
 
     def parse_text(line: bytes, number: int) -> ParsedLine:
         try:

@@ -248,7 +248,9 @@ class RegistrationSender:
         if len(entries) == 1:
             self._abandon_chunks(chunks, error)
             return []
-        _log.warning("A registration was refused as a whole, and is sent in parts: %s", error)
+        _log.warning(
+            "A registration was rejected as a whole; its channels are sent separately: %s", error
+        )
         again: list[StagedChunk] = []
         for entry in entries:
             # One request per channel, so that the results are independent.
@@ -283,7 +285,7 @@ class RegistrationSender:
     ) -> bool:
         """Return True if the rows of a channel can be sent again. Otherwise invalidate the channel."""
         state, reason = entry.state, _describe_result(result)
-        refused = f"the service refused rows in blob {chunk.path}: {reason}"
+        refused = f"the service rejected rows in blob {chunk.path}: {reason}"
         try:
             failure = self._adapt_for_resend_or_find_failure(entry, result, refused)
         except ServiceUnavailable:
@@ -314,7 +316,7 @@ class RegistrationSender:
     def _abandon_chunks(self, chunks: Sequence[StagedChunk], error: SnowmeltError) -> None:
         reason = str(error).rstrip(".")
         if isinstance(error, ServiceUnavailable):
-            reason += "; whether its last rows were committed is not known"
+            reason += "; the outcome of its last rows is unknown"
         _log.error("Rows could not be registered: %s.", reason)
         states = [entry.state for chunk in chunks for entry in chunk.plan.entries]
         self._pending_rows.fail_channels(states, ChannelFailure(reason, cause=error))
@@ -382,7 +384,7 @@ def find_entry_result(
         int(ResponseCode.TRY_AGAIN),
         state.name,
         state.client_sequencer,
-        "its answer does not mention the channel",
+        "its response does not contain the channel",
     )
     return results.get(identity, silence)
 

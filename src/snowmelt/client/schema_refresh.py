@@ -62,7 +62,7 @@ class SchemaRefresher:
 
         Raises:
             Unsupported: If the table has a new column whose type does not support streaming.
-            ServiceUnavailable: If the service does not answer.
+            ServiceUnavailable: If the service does not respond.
         """
         status = self._api_client.fetch_statuses(
             [state], include_columns=True, timeout_s=timeout_s
@@ -74,7 +74,7 @@ class SchemaRefresher:
             table = _parse_table_name(status) or state.target.table
             if table != state.target.table:
                 _log.warning(
-                    "Table %s is called %s now; channel %s goes on there.",
+                    "Table %s was renamed to %s; channel %s continues.",
                     state.target.table,
                     table,
                     state.name,
@@ -95,7 +95,7 @@ class SchemaRefresher:
             Unsupported: If the table has a new column whose type does not support streaming.
             RequestRefused: If schema evolution of the table is not allowed.
             TableNotFound: If this role may not evolve the table.
-            ServiceUnavailable: If the service does not answer.
+            ServiceUnavailable: If the service does not respond.
         """
         evolved = state.evolves_schema and self._try_evolve_table(state, errors, data)
         return evolved or self._try_refresh_for_errors(state, errors)
@@ -151,7 +151,7 @@ class SchemaRefresher:
 
         Raises:
             Unsupported: If the table has a new column whose type does not support streaming.
-            ServiceUnavailable: If the service does not answer.
+            ServiceUnavailable: If the service does not respond.
         """
         state = entry.state
         standing = self.refresh_channel_schema(state)
@@ -167,11 +167,11 @@ class SchemaRefresher:
         reason = find_schema_mismatch(entry.target.schema, current.schema)
         if reason is not None:
             return ChannelFailure(
-                f"its table was altered so that rows inserted before do not fit: {reason}"
+                f"its table was altered, and buffered rows no longer fit: {reason}"
             )
         entry.retarget(current)
         _log.info(
-            "Channel %s of %s goes on with the table as it is now.",
+            "Channel %s of %s continues with the current columns of the table.",
             state.name,
             current.table,
         )

@@ -63,7 +63,7 @@ class ApiClient:
             _CONFIGURE_PATH, ConfigureClientRequest(role=role), ConfigureClientResponse
         )
         if not configured.prefix:
-            raise InternalError("The service's configuration names no prefix.")
+            raise InternalError("The configure response contains no prefix.")
         self.prefix = configured.prefix
         if configured.deployment_id is not None:
             self.prefix += f"_{configured.deployment_id}"
@@ -142,7 +142,7 @@ class ApiClient:
             _STATUS_PATH, request, ChannelStatusResponse, patience
         )
         if len(answer.channels) != len(queries):
-            raise InternalError("The service's answer does not fit the channels asked for.")
+            raise InternalError("The response does not match the requested channels.")
         return answer.channels
 
     def evolve_table(
@@ -209,7 +209,7 @@ def _make_table_fields(table: TableName) -> dict[str, str]:
 
 def _make_upload_grant(response: ConfigureClientResponse) -> UploadGrant:
     if response.stage_location is None:
-        raise InternalError("The service's configuration names no stage.")
+        raise InternalError("The configure response contains no stage.")
     return UploadGrant(response.stage_location, response.stage_expires_in_s)
 
 
@@ -235,7 +235,7 @@ def make_channel_state(
     names = (response.database, response.schema, response.table, response.channel)
     numbers = (response.client_sequencer, response.row_sequencer, response.encryption_key_id)
     if None in names or None in numbers or not (response.table_columns and response.encryption_key):
-        raise InternalError("The service's answer to open is not complete.")
+        raise InternalError("The response to the open request is incomplete.")
     schema = schema_from_metadata(response.table_columns, response.schema_version or 1)
     target = ChannelTarget(
         TableName(*(to_internal_name(str(each)) for each in names[:3])),

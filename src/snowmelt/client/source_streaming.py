@@ -86,7 +86,7 @@ class IterableSource:
         """Skip the rows up to a position when they are read."""
         if self._iterator is not None and isinstance(self._rows, Iterator):
             raise ConfigurationError(
-                setting="source", reason="an iterator cannot be read again; give a list"
+                setting="source", reason="an iterator cannot be read twice. Pass a list"
             )
         self._sought_position, self._iterator = token, None
 
@@ -270,7 +270,7 @@ def stream(
     """
     if not isinstance(source, PositionedSource):
         if position is None:
-            reason = "an iterable needs position=, which tells where each row is"
+            reason = "an iterable requires position=, a function that returns the position of a row"
             raise ConfigurationError(setting="position", reason=reason)
         source = IterableSource(source, position)
     pump = StreamPump(

@@ -131,7 +131,7 @@ class S3BlobStage:
         if answer.status != 200:
             said = f"{answer.code} {answer.message}".strip()[:_MAX_REASON_CHARACTERS].rstrip(".")
             where = f"{place.authority}/{place.bucket}"
-            raise StageUnavailable(reason=f"{where} answers HTTP {answer.status}: {said}")
+            raise StageUnavailable(reason=f"{where} responded with HTTP {answer.status}: {said}")
 
     def close(self) -> None:
         """Close idle connections. Connections of later uploads are closed after use."""
@@ -161,7 +161,9 @@ class S3BlobStage:
         except StageUnavailable as error:
             if now >= place.expires_at:
                 raise
-            _log.info("%s The old ones are good for %.0f s more.", error, place.expires_at - now)
+            _log.info(
+                "%s The old ones are valid for another %.0f s.", error, place.expires_at - now
+            )
             return place
 
     def _renew_credentials(self, expiring: _UploadLocation) -> _UploadLocation:
@@ -188,7 +190,7 @@ class S3BlobStage:
         creds, now = location.creds, self._clock.monotonic()
         if location.locationType != "S3" or not parts.hostname or not bucket:
             raise StageUnavailable(
-                reason=f"the service names {location!r} at {location.endPoint!r}, which is no bucket"
+                reason=f"the service names {location!r} at {location.endPoint!r}, which is not a bucket"
             )
         lifetime_s = grant.expires_in_s if grant.expires_in_s is not None else float("inf")
         return _UploadLocation(
@@ -366,7 +368,9 @@ def open_stage(
     folder = Path(location.location)
     # Do not create the folder: it would be on a disk that the service does not read.
     if not folder.parent.is_dir():
-        reason = f"{folder.parent} is not a folder on this machine; client and service share it"
+        reason = (
+            f"{folder.parent} is not a folder on this machine; client and service must share it"
+        )
         raise StageUnavailable(reason=reason)
     try:
         # Use the parent folder, because the service deletes the folder with the last blob of an

@@ -115,7 +115,7 @@ class StatementClient:
                     *decode_rows(msgspec.json.decode(body, type=StatementResponse))
                 )
             except (msgspec.DecodeError, ValueError) as error:
-                raise _unknown_outcome(url, f"its answer cannot be read ({error})") from error
+                raise _unknown_outcome(url, f"its response cannot be parsed ({error})") from error
         raise _make_error(url, status, body)
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ def _find_message(body: bytes) -> str:
 
 def _unknown_outcome(url: str, reason: str) -> UnknownOutcome:
     return UnknownOutcome(
-        f"The outcome of the statement is unknown: {url} did not answer ({reason.rstrip('.')}). "
+        f"The outcome of the statement is unknown: {url} did not respond ({reason.rstrip('.')}). "
         "Check with SHOW before you repeat it.",
         reason=reason,
     )

@@ -194,7 +194,7 @@ class Transport:
             said = str(failure.fields["reason"]).rstrip(".")
             reason = f"{said}; given up after {backoff.timeout_s:g} s"
             raise self.make_unavailable_error(reason) from failure
-        _log.debug("%s Trying again in %.2f s.", failure, pause_s)
+        _log.debug("%s Retrying in %.2f s.", failure, pause_s)
         if self.stop_event.wait(pause_s):
             raise failure
 
@@ -215,15 +215,15 @@ class Transport:
         try:
             return msgspec.json.decode(content, type=response_type)
         except msgspec.DecodeError as error:
-            # A proxy answered, or the response is truncated: retry.
-            raise self.make_unavailable_error(f"its answer cannot be read ({error})") from error
+            # A proxy has responded, or the response is truncated: retry.
+            raise self.make_unavailable_error(f"its response cannot be parsed ({error})") from error
 
     def post_idempotent(self, path: str, body: bytes) -> bytes:
-        """Send a request that may arrive twice, without retries, and return the body of the response.
+        """Send an idempotent request once, and return the body of the response.
 
         Raises:
             ServiceUnavailable: If there is no response, or HTTP 408, 429 or 5xx.
-            AuthenticationFailed: If the service answers HTTP 401 to a new token, too.
+            AuthenticationFailed: If the service also responds with HTTP 401 to a new token.
             RequestRefused: If the service rejects the request.
         """
         reply = self._post_with_token(path, body)
@@ -233,7 +233,7 @@ class Transport:
         if reply.status == HTTPStatus.UNAUTHORIZED:
             if self._token_provider is None:
                 raise AuthenticationFailed(
-                    reason="the client has none; give it user and private_key"
+                    reason="the client has no credentials. Set user and private_key"
                 )
             # The message of the service is a complete sentence.
             raise AuthenticationFailed(_find_response_message(reply) or None, reason=said)
@@ -276,7 +276,7 @@ class Transport:
             raise ConfigurationError(
                 setting="ca_file",
                 reason=f"the certificate of {self.address.url} is not trusted "
-                f"({error.verify_message}); name the file of its authority",
+                f"({error.verify_message}); set ca_file to its certificate authority",
             ) from error
         except _CONNECTION_ERRORS as error:
             raise self.make_unavailable_error(
@@ -364,7 +364,7 @@ def _describe_response(response: _HttpResponse) -> str:
     if said is None:
         said = " ".join(response.body.decode("utf-8", "replace").split())
         if "<Error><Code>" in said:
-            said = "an S3 endpoint answered; the streaming API has a port of its own, such as 8080"
+            said = "the server is an S3 endpoint. The streaming API has another port, such as 8080"
     return (
         f"HTTP {response.status}: {said[:_MAX_REASON_CHARACTERS]}"
         if said
@@ -385,9 +385,9 @@ def _describe_connection_error(error: Exception, address: ServiceAddress) -> str
     """Return why there was no response, with a hint if HTTP and HTTPS were confused."""
     said = str(error) or type(error).__name__
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
-        return f"{said}; what listens there speaks HTTP: write http://{address.host}:{address.port}"
+        return f"{said}; the server uses HTTP. Use http://{address.host}:{address.port}"
     if isinstance(error, http.client.RemoteDisconnected) and not address.uses_tls:
-        return f"{said}; a service with a certificate is reached by https:// alone"
+        return f"{said}; the service requires https://"
     return said
 
 
@@ -410,12 +410,12 @@ _ERROR_CLASSES: dict[int, type[errors.SnowmeltError]] = {
 
 _REASON_TEXTS: dict[int, str] = {
     ResponseCode.ROW_SEQUENCER_NOT_NEXT: "its rows arrived out of order",
-    ResponseCode.SIBLING_REFUSED: "another channel of the same chunk was refused",
+    ResponseCode.SIBLING_REFUSED: "another channel of the same chunk was rejected",
     ResponseCode.CHANNEL_GONE: "the channel no longer exists",
     ResponseCode.CHANNEL_MISSING: "the channel does not exist, or this role may not use it",
     ResponseCode.TABLE_MISSING: "the table does not exist, or this role may not use it",
-    ResponseCode.EP_COLUMN_MISSING: "the table has got other columns",
-    ResponseCode.REOPEN: "the table has changed, and the channel must be opened again",
+    ResponseCode.EP_COLUMN_MISSING: "the columns of the table have changed",
+    ResponseCode.REOPEN: "the table has changed. Reopen the channel",
 }
 
 
@@ -438,4 +438,4 @@ def _describe_code(code: int) -> str:
     try:
         return ResponseCode(code).name.lower().replace("_", " ")
     except ValueError:
-        return "the service refused the rows"
+        return "the service rejected the rows"

@@ -113,7 +113,7 @@ class ChannelService:
                 prefix = request.client_prefix.removesuffix(f"_{deployment_id}")
                 if registration.find_prefix_owner(connection, prefix) != requester.user:
                     raise RequestMalformed(
-                        reason=f"client prefix {prefix[:100]!r} was not given to this user"
+                        reason=f"client prefix {prefix[:100]!r} was not issued to this user"
                     )
         handout = self.stage_locator.issue_grant(requester, prefix)
         return ConfigureClientResponse(
@@ -533,5 +533,5 @@ def evolve_schema(
 def _parse_column_name(text: str) -> str:
     name = to_internal_name(text) if text else ""
     if not name or "\0" in name:
-        raise RequestMalformed(reason=f"{text!r} is no name of a column")
+        raise RequestMalformed(reason=f"{text!r} is not a valid column name")
     return name

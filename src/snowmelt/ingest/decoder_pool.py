@@ -144,8 +144,7 @@ def _reject_crashing_blob(ended: _DecoderProcessEnded, job: BlobDecodeJob) -> Bl
     return reject_all_chunks(
         job,
         ResponseCode.BLOB_FORMAT_WRONG,
-        f"Blob {job.path} is no blob that can be read: the process that decoded it ended with"
-        f" {ended.exit_code}.",
+        f"Blob {job.path} cannot be decoded: it ended the process with {ended.exit_code}.",
     )
 
 

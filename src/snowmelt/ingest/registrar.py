@@ -59,7 +59,7 @@ _log = logging.getLogger("snowmelt.ingest")
 ResponseCallback: TypeAlias = "Callable[[RegisterBlobsResponse | Exception], None]"
 
 _QUEUE_FULL = RequestRejection(
-    ResponseCode.QUEUE_FULL, "Too many registrations are waiting; send it again in a moment."
+    ResponseCode.QUEUE_FULL, "Too many registrations are waiting. Retry later."
 )
 # Registrations per verify thread and batch. High enough to wake the writer rarely, low enough to
 # distribute slow blobs.
@@ -308,7 +308,7 @@ def _build_failure_response(
 
 RETRY_REGISTRATION = RequestRejection(
     ResponseCode.TRY_AGAIN,
-    "The service failed on this registration; its log says why. Send it again.",
+    "The service failed on this registration. Its log has the reason. Retry.",
 )
 
 

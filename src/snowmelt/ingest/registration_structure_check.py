@@ -62,16 +62,14 @@ def find_blob_error(blob: BlobMetadata, earlier_paths: set[str]) -> RequestRejec
         return RequestRejection(ResponseCode.BLOB_PATH_MISSING, "The blob's path is missing.")
     if blob.path in earlier_paths:
         return RequestRejection(
-            ResponseCode.BLOB_TWICE, f"Blob {blob.path} is twice in this registration."
+            ResponseCode.BLOB_TWICE, f"Blob {blob.path} occurs twice in this registration."
         )
     if not blob.md5:
-        return RequestRejection(
-            ResponseCode.BLOB_MD5_MISSING, f"Blob {blob.path} comes without its MD5."
-        )
+        return RequestRejection(ResponseCode.BLOB_MD5_MISSING, f"Blob {blob.path} has no MD5.")
     if blob.bdec_version != BDEC_VERSION:
         return RequestRejection(
             ResponseCode.BDEC_VERSION_UNSUPPORTED,
-            f"Blob {blob.path} has BDEC version {blob.bdec_version}; only {BDEC_VERSION} is read.",
+            f"Blob {blob.path} has BDEC version {blob.bdec_version}; only {BDEC_VERSION} is supported.",
         )
     ranges = sorted(
         (chunk.chunk_start_offset, chunk.chunk_length)
@@ -108,7 +106,7 @@ def find_chunk_error(chunk: ChunkMetadata) -> RequestRejection | None:
     if not _is_non_negative_int64(chunk.encryption_key_id):
         return RequestRejection(
             ResponseCode.ENCRYPTION_KEY_INVALID,
-            "The chunk's encryption key id is missing, or no id that was given.",
+            "The chunk's encryption key id is missing or invalid.",
         )
     if chunk.eps is not None and not (
         chunk.eps.rows == 0 if chunk.rowless else 0 < chunk.eps.rows < MAX_CHUNK_ROWS
@@ -126,7 +124,7 @@ def find_chunk_error(chunk: ChunkMetadata) -> RequestRejection | None:
         if instant is not None and not _is_non_negative_int64(instant):
             return RequestRejection(
                 ResponseCode.BLOB_FORMAT_WRONG,
-                f"The chunk's time of insertion, {instant} ms, is no time since 1970.",
+                f"The chunk's time of insertion, {instant} ms, is not a valid time.",
             )
     return _find_channel_error(chunk.channels or [])
 
@@ -142,14 +140,14 @@ def _find_channel_error(channels: Sequence[ChunkChannelMessage]) -> RequestRejec
         if name in names:
             return RequestRejection(
                 ResponseCode.CHANNEL_TWICE,
-                f"Channel {to_display_name(name)} is twice in the chunk.",
+                f"Channel {to_display_name(name)} occurs twice in the chunk.",
             )
         names.add(name)
         tokens = (channel.offset_token, channel.start_offset_token, channel.end_offset_token)
         if any("\0" in token for token in tokens if token):
             return RequestRejection(
                 ResponseCode.CHANNEL_NAME_MISSING,
-                f"The offset token of channel {to_display_name(name)} holds the character NUL.",
+                f"The offset token of channel {to_display_name(name)} contains the character NUL.",
             )
         if not _is_non_negative_int64(channel.client_sequencer):
             return RequestRejection(

@@ -46,9 +46,9 @@ _log = logging.getLogger("snowmelt.ingest")
 _encoder = msgspec.json.Encoder()
 BLOB_NOT_DURABLE = RequestRejection(
     ResponseCode.BLOB_FORMAT_WRONG,
-    "The stage could not be made durable when this blob was on it, so the blob may not be on the"
-    " disk. Open the channel again and send the rows since its committed offset token again; the"
-    " service's log says what is wrong with the stage.",
+    "A sync of the stage failed after this blob was written, so the blob may not be on the disk. Reopen"
+    " the channel and resend the rows after its committed offset token. The log of the service has the"
+    " reason.",
 )
 # Cache the parsed names, because registrations repeat the same few names.
 _cached_internal_name = lru_cache(maxsize=100_000)(to_internal_name)
@@ -430,7 +430,7 @@ class RegistrationVerifier:
         path = blob.path or ""
         if not path.endswith(".bdec"):
             return RequestRejection(
-                ResponseCode.BLOB_FORMAT_WRONG, f"Blob {path[:200]!r} is no .bdec file."
+                ResponseCode.BLOB_FORMAT_WRONG, f"Blob {path[:200]!r} is not a .bdec file."
             )
         try:
             name = encryption.parse_blob_path(path)
@@ -453,7 +453,7 @@ class RegistrationVerifier:
             )
             return RequestRejection(
                 ResponseCode.BLOB_NAME_WRONG,
-                f"Blob {path} does not carry a prefix that was given to user {registrant.user}.",
+                f"Blob {path} does not have a prefix that was issued to user {registrant.user}.",
             )
         return _BlobLocation(path, f"{prefix}/{path}", prefix)
 
@@ -514,7 +514,7 @@ class RegistrationVerifier:
             return candidate.with_rejection(
                 RequestRejection(
                     ResponseCode.REOPEN,
-                    f"Encryption key {chunk.encryption_key_id} was not given to user"
+                    f"Encryption key {chunk.encryption_key_id} was not issued to user"
                     f" {registrant.user} for this table; open the channel again.",
                 )
             )

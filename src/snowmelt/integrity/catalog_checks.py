@@ -276,7 +276,7 @@ class _ChannelFollower:
                 self._add(
                     "channel-last-chunk",
                     channel.name,
-                    f"it remembers blob {found[0]} at {found[1]}; its last chunk is in"
+                    f"its record has blob {found[0]} at {found[1]}; its last chunk is in"
                     f" {expected[0]} at {expected[1]}.",
                 )
 

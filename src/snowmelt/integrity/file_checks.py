@@ -162,7 +162,7 @@ def _check_compactions(state: TableState) -> Iterator[Finding]:
             yield make_finding(
                 "compaction-differs",
                 state.table.name,
-                f"Compaction {run_id} joined files of {rows[0]} rows and wrote {rows[1]} rows"
+                f"Compaction {run_id} read files with {rows[0]} rows and wrote {rows[1]} rows"
                 f"{'' if rows[0] != rows[1] else ' with other values'}.",
                 run=run_id,
             )
@@ -182,7 +182,10 @@ def _check_manifests(
     for address, count in Counter(file.path for file in listed).items():
         if count > 1:
             yield make_finding(
-                "file-doubled", table.name, f"File {address} is there {count} times.", path=address
+                "file-doubled",
+                table.name,
+                f"File {address} is in the native table {count} times.",
+                path=address,
             )
     rows = sum(file.rows for file in listed)
     if native is not None and native.facts.total_rows != rows:

@@ -33,8 +33,8 @@ _RESTORE_BLOB = (
     " the chunk, and its source must send the rows again."
 )
 _RESTORE_FILE = "Restore the file from a backup of the warehouse."
-_RESTORE_CATALOG = "Restore the catalog from a backup, or find out who edited it. Do not write to the table before."
-_REPORT = "Keep the data folder as it is and report the finding: no known event causes it."
+_RESTORE_CATALOG = "Restore the catalog from a backup, or find out who edited it. Do not write to the table until then."
+_REPORT = "Do not change the data folder, and report the finding: no known event causes it."
 
 _KINDS = (
     FindingKind(
@@ -59,17 +59,17 @@ _KINDS = (
     ),
     FindingKind(
         "ledger-differs",
-        "Ledger and chunk row of one chunk do not agree.",
+        "The ledger and the chunk row of a chunk differ.",
         _RESTORE_CATALOG,
     ),
     FindingKind(
         "channel-gap",
-        "Row sequencers of a channel skip a commit: rows that it sent are not there.",
+        "Row sequencers of a channel skip a commit: rows that it sent are missing.",
         _RESTORE_CATALOG,
     ),
     FindingKind(
         "channel-repeated",
-        "A channel committed the same row sequencer twice: rows may be doubled.",
+        "A channel committed the same row sequencer twice: rows may be duplicated.",
         _REPORT,
     ),
     FindingKind(
@@ -95,17 +95,17 @@ _KINDS = (
     ),
     FindingKind(
         "channel-last-chunk",
-        "The last commit that a channel remembers is not its last chunk.",
+        "The last commit in a channel's record is not its last chunk.",
         _RESTORE_CATALOG,
     ),
     FindingKind(
         "channel-rows",
-        "Parsed rows of a channel are not its inserted and rejected rows.",
+        "The parsed rows of a channel are not the sum of its inserted and rejected rows.",
         _RESTORE_CATALOG,
     ),
     FindingKind(
         "native-table-invalid",
-        "The metadata file, manifest list or a manifest of the table is missing, broken, or not the one that"
+        "The metadata file, manifest list or a manifest of the table is missing, damaged, or not the one that"
         " the catalog expects.",
         "Restore the metadata folder of the table from a backup of the warehouse.",
     ),
@@ -121,7 +121,7 @@ _KINDS = (
     ),
     FindingKind(
         "file-doubled",
-        "The native table has a file twice: its rows are doubled.",
+        "The native table contains a file twice: its rows are duplicated.",
         "Find out which program changed the metadata. Restore the pointer of the table from a backup.",
     ),
     FindingKind(
@@ -141,7 +141,7 @@ _KINDS = (
     ),
     FindingKind(
         "chunk-in-two-files",
-        "A migrated chunk is in two native files: its rows are doubled.",
+        "A migrated chunk is in two native files: its rows are duplicated.",
         _RESTORE_CATALOG,
     ),
     FindingKind(
@@ -151,7 +151,7 @@ _KINDS = (
     ),
     FindingKind(
         "compaction-differs",
-        "A compaction wrote other rows than those of the files that it joined.",
+        "A compaction wrote other rows than those of its input files.",
         _REPORT,
     ),
     FindingKind(
@@ -169,7 +169,9 @@ _KINDS = (
     ),
     FindingKind("file-missing", "A native file is not in the warehouse.", _RESTORE_FILE),
     FindingKind(
-        "file-size-differs", "A native file has another size than when written.", _RESTORE_FILE
+        "file-size-differs",
+        "The size of a native file is not the one that was written.",
+        _RESTORE_FILE,
     ),
     FindingKind("file-changed", "The bytes of a native file are not those written.", _RESTORE_FILE),
     FindingKind("file-unreadable", "A native file cannot be read as Parquet.", _RESTORE_FILE),
@@ -197,7 +199,7 @@ _KINDS = (
     ),
     FindingKind(
         "key-unreadable",
-        "A data key of the table does not open with the master key.",
+        "The master key does not decrypt a data key of the table.",
         "Start with the master key of this catalog (`keys_dir`), or restore it.",
     ),
     FindingKind(
@@ -217,20 +219,20 @@ _KINDS = (
     ),
     FindingKind(
         "orphan-file",
-        "A file in the table's folder belongs to no snapshot, and clean-up should have deleted it.",
+        "A file in the table's folder belongs to no snapshot, and garbage collection should have deleted it.",
         "Run `snowmelt maintain`. If it stays, delete it.",
         Severity.WARNING,
     ),
     FindingKind(
         "orphan-blob",
-        "A blob on the stage belongs to no chunk, and clean-up should have deleted it.",
+        "A blob on the stage belongs to no chunk, and garbage collection should have deleted it.",
         "Run `snowmelt maintain`. If it stays, delete it.",
         Severity.WARNING,
     ),
     FindingKind(
         "not-readable",
-        "The check could not read an object: the store did not answer.",
-        "Repeat the check when stage and warehouse answer.",
+        "The check could not read an object: the store did not respond.",
+        "Repeat the check when stage and warehouse respond.",
         Severity.UNDECIDED,
     ),
 )

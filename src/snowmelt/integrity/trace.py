@@ -33,7 +33,7 @@ from snowmelt.table.warehouse_paths import Warehouse
 
 _ROW_NUMBER = "snowmelt_row_number"
 _MAX_TRACED = 1000
-# The console runs conditions that a person typed.
+# Conditions may come from users of the console.
 _CONDITION_LIMITS: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
     "memory_limit": "512MB",

@@ -112,7 +112,7 @@ def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
     numbers = array.cast(pa.int32())
     bounds = pc.min_max(numbers).as_py()
     if bounds["min"] is not None and not least <= bounds["min"] <= bounds["max"] <= most:
-        raise _make_column_error(column, f"{name} lies between {least} and {most}")
+        raise _make_column_error(column, f"{name} must be between {least} and {most}")
     return numbers
 
 
@@ -145,7 +145,7 @@ def _make_column_error(column: Column, reason: str) -> LoadFailed:
 
 
 def _make_missing_column(column: Column, rows: int, now: dt.datetime) -> list[pa.Array]:
-    """Return a column of defaults with its companions."""
+    """Create a column of default values, with its companions."""
     if column.default is not None:
         return make_default_native_arrays(column, rows, now)
     return [pa.nulls(rows, part.type) for part in native_fields(column)]

@@ -58,6 +58,7 @@ from snowmelt.loaders.reject_publisher import (
     write_error_table_files,
     write_reject_files,
 )
+from snowmelt.loaders.row_and_reject_files import merge_small_files
 from snowmelt.schema.types import TableName
 from snowmelt.storage.overwrite_protection import check_output_outside_deployment
 from snowmelt.table.load_commit import (
@@ -110,7 +111,7 @@ class CopyContext:
 class ArrivedFiles:
     """A batch of new files, and the name that their loads have in the history.
 
-    `repeated_paths` are files whose present version failed before.
+    `repeated_paths` are files whose current version has already failed.
     """
 
     files: Sequence[InputFile]
@@ -246,7 +247,7 @@ def run_copy(
 
 
 def _find_common_failure(reconciliation: CopyReconciliation) -> str | None:
-    """Return the first reason if every file of a load failed, else None."""
+    """Return the reason of the first file if all files of a load failed, else None."""
     records = reconciliation.file_records
     if not records or any(each.state != "LOAD_FAILED" for each in records):
         return None
@@ -397,6 +398,7 @@ class _CopyRun:
                     file_reject_limit=self._statement.file_reject_max,
                     repeated_paths=self._repeated_paths,
                 )
+                settled = self._merge_small_files(settled)
                 kept = self._publish_rejects(outcomes, settled)
                 self._commit_load(outcomes, settled, kept)
         except UnknownOutcome:
@@ -410,6 +412,19 @@ class _CopyRun:
         if self._statement.purge:
             self._purge_files(settled)
         return self._make_result(settled)
+
+    def _merge_small_files(self, reconciliation: CopyReconciliation) -> CopyReconciliation:
+        if reconciliation.failure_reason is not None:
+            return reconciliation
+        plan = self._plan
+        files = merge_small_files(
+            reconciliation.files,
+            plan.schema,
+            warehouse_url=plan.warehouse_url,
+            folder=plan.folder,
+            cluster_by=plan.cluster_by,
+        )
+        return replace(reconciliation, files=files)
 
     def _publish_rejects(
         self, results: Sequence[PortionResult], reconciliation: CopyReconciliation
@@ -457,13 +472,13 @@ class _CopyRun:
             raise LoadFailed(where=where, reason=reconciliation.failure_reason.rstrip("."))
         gaps = (
             f"topic {end.topic}, partition {end.partition}: messages {gap.start} to {gap.end - 1} "
-            "were gone before they were read"
+            "were deleted before they were read"
             for each in results
             for end in each.partition_ends
             for gap in end.gaps
         )
         duplicates = (
-            f"{path} was left out: it is the same file as {other}"
+            f"{path} was skipped: it is the same file as {other}"
             for path, other in self._prepared.plan.duplicate_paths
         )
         losses = list(map(str, reconciliation.header_differences))

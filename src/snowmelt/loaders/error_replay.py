@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     Change = Callable[[dict[str, object]], dict[str, object]]
 
 _UTC = ZoneInfo("UTC")
-# A zone with another offset than UTC at all times: values that depend on the zone differ.
+# A zone whose offset always differs from UTC, so that values that depend on the zone differ.
 _OTHER_ZONE = ZoneInfo("Etc/GMT-1")
 _ZONED_TYPES = {LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ}
 _LOCAL_TIME_REASON = (
@@ -347,7 +347,7 @@ class ErrorReplay:
         found: Mapping[str, object] | str = parse_row(data)
         if isinstance(found, str):
             parse = self._options.parse_text
-            found = "it is no JSON object" if parse is None else parse(data)
+            found = "it is not a JSON object" if parse is None else parse(data)
         if isinstance(found, str) or self._options.transform_row is None:
             return found
         return self._options.transform_row(dict(found))
@@ -356,7 +356,7 @@ class ErrorReplay:
 def _find_local_times(
     schema: TableSchema, rows: Mapping[str, Mapping[str, object]]
 ) -> dict[str, str]:
-    """Return by ID the columns of each row whose stored value depends on the default time zone."""
+    """Return the columns whose stored values depend on the default time zone, by row ID."""
     names = [column.name for column in schema.columns if column.kind in _ZONED_TYPES]
     if not (names and rows):
         return {}

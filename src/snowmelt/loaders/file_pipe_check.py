@@ -98,9 +98,7 @@ def parse_watched_copy(text: str) -> CopyStatement:
     statement = parse_copy(text)
     inputs = statement.inputs
     if not isinstance(inputs, tuple) or statement.local:
-        raise _make_error(
-            statement, "files are watched in folders and stores only: write FROM with paths"
-        )
+        raise _make_error(statement, "only folders and stores can be watched: use FROM with paths")
     for each in inputs:
         scheme = each.path.partition("://")[0].lower() if "://" in each.path else ""
         if scheme in {"http", "https"}:

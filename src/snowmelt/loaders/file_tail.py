@@ -111,7 +111,9 @@ class FileTail:
             _matches_pattern(options.move_to.resolve().parts, Path(pattern).resolve().parent.parts)
             for pattern in options.patterns
         ):
-            reason = f"{options.move_to} is where files are looked for"
+            reason = (
+                f"{options.move_to} matches the patterns of the files to follow. Use another folder"
+            )
             raise ConfigurationError(setting="move_to", reason=reason)
         self._options = options
         self._client = client

@@ -208,7 +208,7 @@ class FileWatch:
         self._next_listing_at = math.inf if named_only else 0.0
         self._named_only = named_only
         self._named: set[str] = set()
-        # Rejects of these versions of files were reported.
+        # File versions whose rejects have already been reported.
         self._failed_versions: dict[str, tuple[int | None, str | None]] = {}
         self._attempts, crashed = self._journal.read_attempts()
         for each in self._journal.list_failed_files():

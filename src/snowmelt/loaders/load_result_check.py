@@ -28,7 +28,7 @@ _MAX_REPORTED_REASONS = 5
 
 @dataclass(frozen=True, slots=True)
 class HeaderDifference:
-    """A difference between headers and columns, with the first file that has it and their number."""
+    """A difference between header and columns, with the first file that has it and the number of files."""
 
     path: str
     files: int
@@ -43,8 +43,8 @@ class HeaderDifference:
 class CopyReconciliation:
     """Combined result of a load before its commit. `failure_reason` is None if it may commit.
 
-    `files` are the native files to commit. `compute_first_record_numbers` has the number of each portion's
-    first record in its input file, if it is known. `uncounted_tasks` are portions of files that failed
+    `files` are the native files to commit. `first_records` has the number of each portion's first
+    record in its input file, if it is known. `uncounted_tasks` are portions of files that failed
     before: their rejects are not published again. `header_differences` has each difference between a
     header and the columns, with its first file and the number of files.
     """
@@ -91,11 +91,11 @@ def reconcile_load(
     by_number: dict[int, PortionResult] = {}
     for each in results:
         if each.number in by_number:
-            raise InternalError(f"The load does not add up: portion {each.number} came twice")
+            raise InternalError(f"Inconsistent load: portion {each.number} has two results")
         by_number[each.number] = each
     if set(by_number) != {task.number for task in tasks}:
         raise InternalError(
-            f"The load does not add up: {len(by_number)} portions of {len(tasks)} came back"
+            f"Inconsistent load: {len(by_number)} of {len(tasks)} portions have results"
         )
     failed = _collect_failed_files(tasks, by_number, file_reject_limit)
     repeated = frozenset(repeated_paths or ())
@@ -210,7 +210,7 @@ def _collect_header_differences(
 
 
 def describe_truncation(count: int) -> str:
-    """Return the sentence that reports truncated values."""
+    """Return a sentence about truncated values."""
     values = "1 value was" if count == 1 else f"{count:,} values were"
     return f"{values} truncated to the length of the column; ENFORCELENGTH rejects such records"
 
@@ -306,14 +306,14 @@ def verify_portion_counts(
     """
     missing = sorted({task.number for task in tasks} ^ set(counts_by_task))
     if missing:
-        raise InternalError(f"The load does not add up: portion {missing[0]} is missing or unknown")
+        raise InternalError(f"Inconsistent load: portion {missing[0]} is missing or unknown")
     for portions in _group_tasks_by_file(tasks):
         _verify_coverage(portions)
     for task in tasks:
         part = counts_by_task[task.number]
         if part.records != part.rows + part.rejects:
             raise InternalError(
-                f"The load does not add up: portion {task.number} of {task.portion.file.path} has "
+                f"Inconsistent load: portion {task.number} of {task.portion.file.path} has "
                 f"{part.records} records, {part.rows} rows and {part.rejects} rejects"
             )
 
@@ -324,13 +324,13 @@ def _verify_coverage(tasks: Sequence[LoadTask]) -> None:
         portion = task.portion
         if portion.offset != position:
             raise InternalError(
-                f"The load does not add up: {portion.file.path} is loaded up to byte {position}, "
+                f"Inconsistent load: {portion.file.path} is loaded up to byte {position}, "
                 f"and then from byte {portion.offset} on"
             )
         position = None if portion.size is None else portion.offset + portion.size
     if position is not None and position != tasks[0].portion.file.size:
         raise InternalError(
-            f"The load does not add up: {tasks[0].portion.file.path} has "
+            f"Inconsistent load: {tasks[0].portion.file.path} has "
             f"{tasks[0].portion.file.size} bytes, {position} of them were loaded"
         )
 

@@ -1,19 +1,25 @@
-"""Spools that write the rows and rejects of one portion to native files."""
+"""Spools that write the rows and rejects of one portion to native files, row group by row group.
+
+Small files of one load are merged before its commit.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from snowmelt.errors import InternalError, SnowmeltError
 from snowmelt.load.phase_protocols import ParseReject
 from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import TableSchema
 from snowmelt.table.external_sort import make_sort_keys
 from snowmelt.table.native_file_writer import NativeWriter, WrittenFile
 from snowmelt.table.rejects import REJECT_SCHEMA, RejectedRow, RejectOrigin, to_reject_table
+from snowmelt.table.table_reader import read_native_bytes
 from snowmelt.table.warehouse_paths import open_cached_store
 
 # Size of a row group before encoding. Pruning is still effective with row groups of a few MiB.
@@ -21,6 +27,9 @@ _GROUP_BYTES = 5 * 1024 * 1024
 _GROUP_ROWS = 256 * 1024
 # Size at which a new file begins.
 _FILE_BYTES = 128 * 1024 * 1024
+# Smaller files of one load are merged if there are this many.
+_SMALL_FILE_BYTES = 1024 * 1024
+_MIN_MERGED_FILES = 8
 _REJECT_BYTES = 1024 * 1024
 _REJECT_ROWS = 4096
 # Loads are CPU-bound: level 3 would save 6 % of the bytes and take twice the time.
@@ -152,3 +161,40 @@ class RejectSpool:
 def open_reject_spool(warehouse_url: str, folder: str, prefix: str) -> FileSpool:
     """Create a spool for rows of the reject table."""
     return FileSpool(warehouse_url, folder, prefix, native_schema(REJECT_SCHEMA))
+
+
+def merge_small_files(
+    files: Sequence[WrittenFile],
+    schema: TableSchema,
+    *,
+    warehouse_url: str,
+    folder: str,
+    cluster_by: Sequence[str] = (),
+) -> tuple[WrittenFile, ...]:
+    """Return the files of a load with its small files merged, if there are many.
+
+    A load of many small inputs writes a file for each, which every later query would open.
+
+    Raises:
+        StageUnavailable: If the warehouse cannot be read or written.
+    """
+    small = [file for file in files if file.size < _SMALL_FILE_BYTES]
+    if len(small) < _MIN_MERGED_FILES:
+        return tuple(files)
+    store = open_cached_store(warehouse_url)
+    spool = FileSpool(warehouse_url, folder, "merged", native_schema(schema))
+    rows = RowSpool(spool, schema, cluster_by)
+    try:
+        for file in small:
+            # Checksums of pages are verified, as migrations do.
+            rows.add(read_native_bytes(store.get(file.path), schema))
+        merged = rows.finish()
+    finally:
+        spool.abort_current_file()
+    if sum(file.rows for file in merged) != sum(file.rows for file in small):
+        raise InternalError("The merged files of a load have another number of rows")
+    for file in small:
+        # Garbage collection deletes what stays here.
+        with contextlib.suppress(SnowmeltError):
+            store.delete(file.path)
+    return (*(file for file in files if file.size >= _SMALL_FILE_BYTES), *merged)

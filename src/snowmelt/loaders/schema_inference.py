@@ -1,4 +1,4 @@
-"""Columns of files, inferred by DuckDB and Arrow, for a table that does not exist yet."""
+"""Infer the columns of a new table from files, with DuckDB and Arrow."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _SQL_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class InferredColumn:
-    """A column of a file: its name in SQL notation, and its type in DDL."""
+    """Inferred column: name in SQL notation, and type in DDL."""
 
     name: str
     sql_type: str
 
 
 def infer_copy_columns(text: str) -> tuple[InferredColumn, ...]:
-    """Return the columns of the first file that a COPY would load.
+    """Infer the columns of the first file that a COPY would load.
 
     Raises:
         StatementError: If the statement cannot be parsed.
-        LoadRefused: If its inputs or its parser have no columns to infer.
+        LoadRefused: If columns cannot be inferred from the inputs or for the parser.
         LoadFailed: If the file cannot be read.
     """
     statement = parse_copy(text)
@@ -65,7 +65,7 @@ def infer_copy_columns(text: str) -> tuple[InferredColumn, ...]:
 
 
 def build_create_table(statement_text: str, columns: tuple[InferredColumn, ...]) -> str:
-    """Return the CREATE TABLE for the table of a COPY."""
+    """Return the CREATE TABLE statement for the target table of a COPY."""
     parts = parse_copy(statement_text).table.parts
     name = ".".join(map(to_display_name, parts))
     listed = ", ".join(f"{column.name} {column.sql_type}" for column in columns)
@@ -96,7 +96,7 @@ def _find_first_file(statement: CopyStatement) -> InputFile:
 
 
 def _make_local(file: InputFile, folder: Path) -> str:
-    """Return the path of a file, or of a copy of an object."""
+    """Return the path of a local file, or of a local copy of an object."""
     if not is_object_url(file.path) and "://" not in file.path:
         return file.path
     path = folder / file.path.partition("?")[0].rpartition("/")[2]
@@ -128,7 +128,7 @@ def _list_columns(table: pa.Table) -> tuple[InferredColumn, ...]:
 
 
 def _choose_reader(parser: str, statement: CopyStatement) -> tuple[str, dict[str, str]]:
-    """Return DuckDB's function for a parser, with its options."""
+    """Return the DuckDB function and options that correspond to a parser."""
     if parser == "PARQUET":
         return "read_parquet", {}
     if parser in {"JSON", "FJSONPARSER"}:
@@ -136,13 +136,13 @@ def _choose_reader(parser: str, statement: CopyStatement) -> tuple[str, dict[str
     if parser not in {"DELIMITED", "CSV", "FCSVPARSER", "COPYINTOCSV"}:
         raise LoadRefused(
             what=f"Inference of columns for parser {parser}",
-            reason="only DELIMITED, CSV, JSON, PARQUET and ORC have it: create the table first",
+            reason="it is only supported for DELIMITED, CSV, JSON, PARQUET and ORC. Create the table first",
         )
     parameters: dict[str, Any] = dict(statement.parser.parameters) if statement.parser else {}
     parameters |= statement.parsing
     by_name = parser in {"CSV", "FCSVPARSER"} or bool(parameters.get("header"))
     skip = int(parameters.get("skip", 0))
-    # What is skipped ends with the line of names.
+    # The skipped lines include the header.
     has_names = by_name or skip > 0
     default = "|" if parser == "DELIMITED" else ","
     options = {
@@ -160,7 +160,7 @@ def _quote(text: str) -> str:
 
 
 def _make_name(name: str) -> str:
-    """Return a name in SQL notation, folded as COPY matches it."""
+    """Convert a name to SQL notation, with the case rules of COPY."""
     return to_display_name(name.upper())
 
 

@@ -90,7 +90,7 @@ class OAuthVerifier:
             claims = jwt.decode(token, options=_UNVERIFIED_OPTIONS)
             key_id = jwt.get_unverified_header(token).get("kid")
         except jwt.PyJWTError as error:
-            _reject_token(f"it is no JWT ({error})")
+            _reject_token(f"it is not a JWT ({error})")
         issuer = claims.get("iss")
         with self._database.reading() as connection:
             known = (
@@ -98,11 +98,11 @@ class OAuthVerifier:
             )
         if known is None or not known.enabled:
             _reject_token(
-                f"its issuer {str(issuer)[:200]!r} is that of no enabled security integration"
+                f"its issuer {str(issuer)[:200]!r} does not belong to an enabled security integration"
             )
         if not _has_valid_signature(token, known, self._get_signing_keys(known, key_id)):
             _log.warning("a token of %r was rejected: signature or audience", str(issuer)[:200])
-            _reject_token("its signature does not hold, or it is meant for another audience")
+            _reject_token("its signature is invalid, or it is for another audience")
         user = self._find_user(known, claims)
         return Principal(user.name, _build_role_scope(known, claims, user)), claims["exp"]
 
@@ -128,7 +128,7 @@ class OAuthVerifier:
                     except NotFound:
                         continue
         claims_named = " or ".join(integration.user_claims)
-        raise AuthenticationFailed(reason=f"its claim {claims_named} names no user")
+        raise AuthenticationFailed(reason=f"its claim {claims_named} is not the name of a user")
 
 
 @dataclass(eq=False, slots=True)
@@ -312,9 +312,9 @@ class Authenticator:
         text = headers.get(b"authorization", b"").decode("latin-1")
         scheme, _, token = text.partition(" ")
         if not text:
-            _reject_token("a key-pair JWT is needed in the Authorization header")
+            _reject_token("the Authorization header must contain a key-pair JWT")
         if scheme.lower() != "bearer":
-            _reject_token("the Authorization header must say Bearer")
+            _reject_token("the Authorization header must begin with Bearer")
         kind = headers.get(b"x-snowflake-authorization-token-type", b"KEYPAIR_JWT")
         verify = {
             b"KEYPAIR_JWT": self._verify_key_pair_token,
@@ -355,7 +355,7 @@ class Authenticator:
         try:
             claims = jwt.decode(token, options=_UNVERIFIED_OPTIONS)
         except jwt.PyJWTError as error:
-            _reject_token(f"it is no JWT ({error})")
+            _reject_token(f"it is not a JWT ({error})")
         issuer, subject = claims.get("iss"), claims.get("sub")
         if not isinstance(issuer, str) or not isinstance(subject, str):
             _reject_token("claims iss and sub are needed")
@@ -369,7 +369,7 @@ class Authenticator:
             jwt.decode(token, key, algorithms=["RS256"], options=_SIGNATURE_ONLY_OPTIONS)
         except jwt.PyJWTError as error:
             raise _log_and_make_error(
-                f"the signature for user {name!r} does not hold ({error})"
+                f"the signature for user {name!r} is invalid ({error})"
             ) from None
         return Principal(user.name), self._validate_expiry(claims)
 
@@ -422,7 +422,7 @@ def _find_public_key(user: UserRecord, fingerprint: str) -> RSAPublicKey:
 def _log_and_make_error(detail: str) -> AuthenticationFailed:
     """Log the reason. The returned error does not contain it, so that it does not reveal users."""
     _log.warning("a token was rejected: %s", detail)
-    reason = "user, key and signature do not go together; the service's log says more"
+    reason = "user, key or signature is invalid. The log of the service has the reason"
     return AuthenticationFailed(reason=reason)
 
 

@@ -56,7 +56,7 @@ _BACK_PRESSURE_INTERVAL_S = 1.0
 _DEMAND_INTERVAL_S = 1.0
 # Interval of checks for new pipes that load files.
 _FILE_PIPES_INTERVAL_S = 1.0
-# How soon a new failover group works.
+# Interval of checks for a new failover group.
 _SITE_INTERVAL_S = 1.0
 
 
@@ -70,7 +70,7 @@ class BackgroundWorkers:
         url: str,
         on_new_line: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare the threads. `on_new_line` is called if the site of a follower has another history."""
+        """Create the workers. `on_new_line` is called if a follower's site has a different history."""
         self._stopping = threading.Event()
         self._line = LineWatch(service.database)
         self._on_new_line = on_new_line
@@ -128,7 +128,7 @@ class BackgroundWorkers:
         self._heartbeat.deregister()
 
     def _migrate(self, migrator: Migrator) -> None:
-        """Keep the migrator alive at a primary. Followers get native files with the states."""
+        """Run the migrator at a primary. Followers receive native files with the replicated states."""
         if self._is_writable():
             migrator.ensure_running()
         else:
@@ -154,9 +154,9 @@ class BackgroundWorkers:
             except Exception as error:  # noqa: BLE001 - the next round may work
                 name = threading.current_thread().name
                 if isinstance(error, SnowmeltError) and error.retryable:
-                    _log.warning("%s failed, trying again: %s", name, error)
+                    _log.warning("%s failed, retrying: %s", name, error)
                 else:
-                    _log.exception("%s failed; trying again", name)
+                    _log.exception("%s failed; retrying", name)
 
 
 class Migrator:
@@ -308,7 +308,7 @@ class Housekeeping:
             with renewing_lease(service.database, lease, ttl_s=_LEASE_TTL_S, clock=service.clock):
                 self._run_round()
         except ServiceBusy as error:
-            _log.info("housekeeping is left to the next service: %s", error)
+            _log.info("housekeeping was interrupted; the next service continues it: %s", error)
         finally:
             with service.database.writing() as connection:
                 leases.release_lease(connection, lease)
@@ -342,7 +342,7 @@ class Housekeeping:
             is_replica=is_replica,
         )
         for problem in collected.problems:
-            _log.error("clean-up could not do its work on %s; it will try again", problem)
+            _log.error("garbage collection failed on %s and will retry", problem)
         if collected.blobs or collected.unregistered or collected.files:
             _log.info(
                 "deleted %d blobs, %d that were never registered, and %d native files",

@@ -77,7 +77,7 @@ def error_response(error: Exception, *, path: str, user: str | None) -> ServerRe
         about |= {name: error.fields[name] for name in ("table", "channel") if name in error.fields}
     else:
         _log.error("%s failed for user %s", path, user, exc_info=error, extra=about)
-        error = InternalError("The service failed on this request; its log says why.")
+        error = InternalError("The service failed on this request. Its log has the reason.")
     known = error
     response_code = getattr(known, "wire_code", known.response_code)
     body = _encoder.encode(ErrorBody(response_code, str(known), known.code))

@@ -153,4 +153,4 @@ class ResponseQueue:
             try:
                 on_response(response)
             except Exception:  # noqa: BLE001 - the others can be answered
-                _log.exception("an answer could not be given")
+                _log.exception("a response could not be sent")

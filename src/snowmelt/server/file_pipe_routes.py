@@ -1,4 +1,6 @@
-"""Snowpipe's REST API for pipes that load files: `insertFiles`, `insertReport`, `loadHistoryScan`.
+"""Snowpipe's REST API of a pipe that loads files, and notifications of S3.
+
+`insertFiles`, `insertReport` and `loadHistoryScan` are Snowpipe's; `s3Events` is an addition.
 
 `insertFiles` only records the names; the process in `file_pipe_process` loads the files. Reports
 are built from the history of loads and from the files that the pipe could not load.
@@ -13,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_plus
 
 import msgspec
 import sqlalchemy as sa
@@ -60,6 +62,7 @@ from snowmelt.wire.file_pipes import (
     InsertFilesResponse,
     InsertReportResponse,
     LoadHistoryResponse,
+    S3Notification,
 )
 
 if TYPE_CHECKING:
@@ -78,7 +81,12 @@ _HISTORY_RANGE = dt.timedelta(days=14)
 _MAX_BODY_BYTES = 16 << 20
 _MICROSECOND = dt.timedelta(microseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_METHODS = {"insertFiles": "POST", "insertReport": "GET", "loadHistoryScan": "GET"}
+_METHODS = {
+    "insertFiles": "POST",
+    "s3Events": "POST",
+    "insertReport": "GET",
+    "loadHistoryScan": "GET",
+}
 _encoder = msgspec.json.Encoder()
 
 
@@ -154,15 +162,16 @@ class FilePipeRoutes:
 
     def _respond(self, request: _PipeRequest) -> object:
         if request.verb == "insertFiles":
-            return self._insert_files(request)
+            return self._insert_files(request, _read_names(request))
+        if request.verb == "s3Events":
+            return self._insert_files(request, _read_event_urls(request.body))
         with self._database.reading() as connection:
             pipe = _find_pipe(connection, request)
             if request.verb == "insertReport":
                 return self._make_report(connection, pipe, request.query)
             return self._scan_history(connection, pipe, request.query)
 
-    def _insert_files(self, request: _PipeRequest) -> InsertFilesResponse:
-        names = _read_names(request)
+    def _insert_files(self, request: _PipeRequest, names: Sequence[str]) -> InsertFilesResponse:
         with self._database.writing() as connection:
             pipe = _find_pipe(connection, request)
             paths = {name: pipe.location.find_path(name) for name in names}
@@ -257,7 +266,7 @@ def _find_pipe(connection: sa.Connection, request: _PipeRequest) -> _Pipe:
     if pipe is None:
         raise PipeNotFound(pipe=name)
     if file_pipes.find_file_pipe(connection, pipe.pipe_id) is None:
-        raise RequestMalformed(reason=f"pipe {name} takes streamed rows and loads no files")
+        raise RequestMalformed(reason=f"pipe {name} accepts streamed rows and does not load files")
     location = find_pipe_location(pipe.definition, name)
     scope, user = request.principal.scope, request.principal.user
     try:
@@ -307,6 +316,39 @@ def _read_names(request: _PipeRequest) -> Sequence[str]:
     return names
 
 
+def _read_event_urls(body: bytes) -> Sequence[str]:
+    """Return the URLs of the objects that a notification reports as created.
+
+    Raises:
+        RequestMalformed: If the body is no notification of S3, EventBridge or SNS.
+    """
+    found = _decode_notification(body)
+    if found.sns_type is not None:
+        if found.sns_type != "Notification" or found.sns_message is None:
+            raise RequestMalformed(
+                reason=f"SNS message of type {found.sns_type[:80]!r} is not supported. Confirm the "
+                "subscription at its URL; this service requests no URLs"
+            )
+        found = _decode_notification(found.sns_message.encode())
+    urls = [
+        f"s3://{each.s3.bucket.name}/{unquote_plus(each.s3.object.key)}"
+        for each in found.records
+        if each.event_name.removeprefix("s3:").startswith("ObjectCreated:")
+    ]
+    if found.detail_type == "Object Created" and found.detail is not None:
+        urls.append(f"s3://{found.detail.bucket.name}/{found.detail.object.key}")
+    if not (found.records or found.test_event or found.detail_type):
+        raise RequestMalformed(reason="expected a notification of S3 with Records")
+    return urls
+
+
+def _decode_notification(data: bytes) -> S3Notification:
+    try:
+        return msgspec.json.decode(data, type=S3Notification)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise RequestMalformed(reason=str(error)) from None
+
+
 def _read_count(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 16):
         raise RequestMalformed(reason=f"{name} must be a number, not {text[:80]!r}")
@@ -352,7 +394,7 @@ def _make_file_report(event: PipeFileEvent, location: PipeLocation) -> FileRepor
 def _error_response(error: Exception, path: str, user: str | None) -> ServerResponse:
     if not isinstance(error, SnowmeltError):
         _log.error("%s failed for user %s", path, user, exc_info=error)
-        error = InternalError("The service failed on this request; its log says why.")
+        error = InternalError("The service failed on this request. Its log has the reason.")
     status = HTTPStatus.SERVICE_UNAVAILABLE if error.retryable else error.status
     _log.info("%s answered %d to user %s: %s", path, status, user, error)
     headers = ((b"www-authenticate", b"Bearer"),) if status == HTTPStatus.UNAUTHORIZED else ()

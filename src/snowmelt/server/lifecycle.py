@@ -34,7 +34,8 @@ class RunningService:
     """A service that listens on `url`. `run` blocks until `stop` is called."""
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
-        # Whether it stopped to be started again: the site of a follower has another history.
+        # True if the service stopped for a restart, because the follower's site has a different
+        # history.
         self.starts_again = False
         with contextlib.ExitStack() as undo:
             # Open the ports first, so that a service whose ports are in use creates no folder.
@@ -110,7 +111,7 @@ class RunningService:
             return
         try:
             self._certificate.reload()
-            _log.info("the certificate was read again")
+            _log.info("the certificate was reloaded")
         except ConfigurationError as error:
             _log.error("the old certificate stays: %s", error)
 

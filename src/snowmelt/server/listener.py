@@ -113,7 +113,7 @@ def open_listening_socket(host: str, port: int, *, setting: str) -> socket.socke
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
         raise ConfigurationError(
-            setting="host", reason=f"{host} is no address here: {error}"
+            setting="host", reason=f"{host} is not an address of this machine: {error}"
         ) from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -122,7 +122,7 @@ def open_listening_socket(host: str, port: int, *, setting: str) -> socket.socke
     except OSError as error:
         listener.close()
         raise ConfigurationError(
-            setting=setting, reason=f"{host}:{port} cannot be listened on: {error.strerror}"
+            setting=setting, reason=f"{host}:{port} cannot be opened: {error.strerror}"
         ) from None
     return listener
 
@@ -161,7 +161,7 @@ class TlsCertificate:
         certificate, key = self._files
         for setting, path in (("tls_cert", certificate), ("tls_key", key)):
             if not path.is_file():
-                raise ConfigurationError(setting=setting, reason=f"there is no file {path}")
+                raise ConfigurationError(setting=setting, reason=f"file {path} not found")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
@@ -184,5 +184,5 @@ def load_certificate(settings: Settings) -> TlsCertificate | None:
         return None
     if not settings.tls_cert or not settings.tls_key:
         missing = "tls_key" if settings.tls_cert else "tls_cert"
-        raise ConfigurationError(setting=missing, reason="certificate and key go together")
+        raise ConfigurationError(setting=missing, reason="set both the certificate and the key")
     return TlsCertificate(Path(settings.tls_cert).expanduser(), Path(settings.tls_key).expanduser())

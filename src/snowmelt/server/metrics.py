@@ -361,7 +361,11 @@ def _make_publication_metrics(catalog_metrics: CatalogMetrics) -> Iterator[Metri
     oldest = lag.oldest_unpublished_at
     for name, help_text, value in (
         ("tables", "Tables that engines have loaded within ten minutes.", lag.tables),
-        ("stalled_tables", "Those whose publications a damaged blob stops.", lag.stalled_tables),
+        (
+            "stalled_tables",
+            "Tables whose publication is stalled by a damaged blob.",
+            lag.stalled_tables,
+        ),
         (
             "oldest_seconds",
             "Age of the oldest chunk that engines cannot see yet, 0 if there is none.",

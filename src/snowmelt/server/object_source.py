@@ -41,7 +41,7 @@ class BucketObjectSource:
 
     def _source_changed_error(self) -> SelectError:
         return SelectError(
-            "InvalidDataSource", f"{self.name} was changed while it was read; ask again."
+            "InvalidDataSource", f"{self.name} was changed while it was read. Repeat the request."
         )
 
     def close(self) -> None:

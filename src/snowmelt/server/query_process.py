@@ -40,7 +40,7 @@ _log = logging.getLogger("snowmelt.server")
 # Maximum number of running and waiting queries. Further requests wait before they are queued.
 _THREAD_COUNT = 16
 _NICE = 5
-# Occupies the place of one query. No user has this name.
+# Reserves one query slot. No user has this name.
 _WARM_UP_USER = "(warm-up)"
 # Maximum size of the values of one result before they are encoded.
 _MAX_RESULT_BYTES = 64 * 1024 * 1024
@@ -99,7 +99,7 @@ class QueryProcesses:
         return response.get_body()
 
     def warm_up(self) -> None:
-        """Start a process in the background, unless there is one. Its start takes seconds."""
+        """Start a process in the background unless one exists, because the start takes seconds."""
         if self._settings.query_processes:
             self._threads.submit(self._start_idle)
 

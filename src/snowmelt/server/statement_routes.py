@@ -154,7 +154,7 @@ class StatementRoutes:
             effective = resolve_effective_role(connection, user, role)
         if effective != ACCOUNTADMIN:
             raise PrivilegeMissing(
-                "COPY over the statement API reads files with the rights of the service: only "
+                "COPY over the statement API reads files with the permissions of the service: only "
                 f"role ACCOUNTADMIN may run it, not {to_display_name(effective)}.",
                 privilege="ACCOUNTADMIN",
             )

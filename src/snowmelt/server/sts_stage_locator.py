@@ -79,7 +79,7 @@ class StsStageLocator:
             )
         except (BotoCoreError, ClientError) as error:
             _log.error("no credentials for clients: %s: %s", self.role_arn, error)
-            reason = "credentials for the bucket cannot be had; the service's log says why"
+            reason = "cannot get credentials for the bucket. The log of the service has the reason"
             raise ServiceBusy(reason=reason) from error
         found: dict[str, str] = answer["Credentials"]
         return found
@@ -98,7 +98,7 @@ def make_sts_stage_locator(settings: Settings, fallback_locator: StageLocator) -
         "AWS_DEFAULT_REGION"
     )
     if parts.scheme != "s3" or not _ROLE_ARN_PATTERN.match(settings.stage_role):
-        _reject_setting("it is the ARN of a role, for a stage_url that begins with s3://")
+        _reject_setting("it must be the ARN of a role, and stage_url must begin with s3://")
     if _POLICY_METACHARACTERS.search(folder):
         _reject_setting("the path of stage_url may have no *, ? or $ in it")
     if not region:

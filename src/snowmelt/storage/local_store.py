@@ -394,7 +394,7 @@ class LocalStore:
                 else:
                     self._put_atomically(parts, data, create_only=create_only)
                 return
-        raise StageUnavailable(reason=f"{path}: its folder vanishes")
+        raise StageUnavailable(reason=f"{path}: its folder was deleted repeatedly")
 
     def _put_durably(self, path: str, data: BytesLike, *, create_only: bool) -> None:
         writer = self.open_writer(path)
@@ -440,7 +440,7 @@ class LocalStore:
                     translating_errors=lambda: self._translating_errors(path),
                     make_info=lambda status: _make_object_info(path, status),
                 )
-        raise StageUnavailable(reason=f"{path}: its folder vanishes")
+        raise StageUnavailable(reason=f"{path}: its folder was deleted repeatedly")
 
     def copy(self, source: str, target: str) -> None:
         """Copy an object."""

@@ -75,7 +75,7 @@ def check_outputs(
         for other in wanted[:number]:
             if _is_same_file(output.path, other.path):
                 raise output.make_error(
-                    f"{other.option} writes the same file. Give each its own file"
+                    f"{other.option} writes the same file. Specify different files"
                 )
 
 
@@ -151,7 +151,7 @@ def _check_local_output(
             )
         return
     if not stat.S_ISREG(status.st_mode):
-        raise output.make_error("it is no regular file. Name a regular file")
+        raise output.make_error("it is not a regular file. Name a regular file")
     _check_overwrite(output)
 
 

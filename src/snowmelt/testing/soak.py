@@ -107,13 +107,13 @@ class ConsistencyReader(threading.Thread):
         streamed = {number for channel, number in seen if channel == "channel"}
         self.queries += 1
         if max(seen.values(), default=1) > 1:
-            self._add_violation("a row was there twice")
+            self._add_violation("a row was present twice")
         if streamed != set(range(1, len(streamed) + 1)):
             self._add_violation("a row was missing before others of its channel")
         if (len(seen) - len(streamed)) % self._rows_per_load:
-            self._add_violation("a part of a load was there")
+            self._add_violation("a load was partly visible")
         if any(count != self._rows_per_load for count in batches.values()):
-            self._add_violation("a part of a batch of another engine was there")
+            self._add_violation("a batch of another engine was partly visible")
         kept = len(seen) - batches.total()
         if kept < self._last_row_count:
             self._add_violation("rows were gone")

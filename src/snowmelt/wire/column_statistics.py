@@ -167,7 +167,7 @@ def find_statistics_error(
             return code, f"statistics of column {column.display_name}: {reason}"
     if columns:
         return ResponseCode.EP_COLUMN_INVALID, (
-            f"the statistics have {next(iter(columns))!r}, which is no column of the table"
+            f"the statistics have {next(iter(columns))!r}, which is not a column of the table"
         )
     return None
 
@@ -299,7 +299,7 @@ def _find_bounds_error(column: Column, message: ColumnStatisticsMessage) -> str 
             crossed = _java_sort_key(smallest) > _java_sort_key(largest)
         case int(least), int(most):
             if not -_INT128_END <= least <= most < _INT128_END:
-                return "bounds are crossed, or outside 128 bits"
+                return "the lower bound exceeds the upper bound, or a bound has more than 128 bits"
             crossed = False
         case _:
             crossed = True

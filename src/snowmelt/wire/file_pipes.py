@@ -30,6 +30,43 @@ class InsertFilesResponse(msgspec.Struct, rename="camel", omit_defaults=True):
     skipped_files: list[str] | None = None
 
 
+class EventBucket(msgspec.Struct):
+    """The bucket of an event."""
+
+    name: str
+
+
+class EventObject(msgspec.Struct):
+    """The object of an event. S3 encodes its key, EventBridge does not."""
+
+    key: str
+
+
+class EventPlace(msgspec.Struct):
+    """Bucket and object of an event."""
+
+    bucket: EventBucket
+    object: EventObject
+
+
+class S3EventRecord(msgspec.Struct, rename="camel"):
+    """One event of a notification of S3."""
+
+    event_name: str
+    s3: EventPlace
+
+
+class S3Notification(msgspec.Struct):
+    """A notification of S3, of EventBridge, or of SNS with one of S3 as its message."""
+
+    records: list[S3EventRecord] = msgspec.field(default=[], name="Records")
+    test_event: str | None = msgspec.field(default=None, name="Event")
+    detail_type: str | None = msgspec.field(default=None, name="detail-type")
+    detail: EventPlace | None = None
+    sns_type: str | None = msgspec.field(default=None, name="Type")
+    sns_message: str | None = msgspec.field(default=None, name="Message")
+
+
 class FileReport(msgspec.Struct, rename="camel", kw_only=True):
     """Outcome of a file. Times are ISO 8601 in UTC."""
 

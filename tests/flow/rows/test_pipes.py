@@ -96,12 +96,12 @@ def test_names_count_letter_by_letter_where_a_pipe_says_so(
 @pytest.mark.parametrize(
     ("text", "column", "reason"),
     [
-        (f"(SELECT SOUNDEX($1:a) AS id FROM {STREAM})", 61, "SOUNDEX is not computed"),
+        (f"(SELECT SOUNDEX($1:a) AS id FROM {STREAM})", 61, "SOUNDEX is not supported"),
         (f"(SELECT $1:a AS nope FROM {STREAM})", 61, "no column NOPE"),
         (f"(SELECT $2:a AS id FROM {STREAM})", 62, "one value"),
         (f"(SELECT $1:a + FROM {STREAM})", 68, "Expected a part of the row"),
-        ("@stage", 53, "other sources there are none"),
-        (f"(SELECT 1{' - 1' * 100} AS id FROM {STREAM})", 61, "more than 100 operations"),
+        ("@stage", 53, "it is the only supported source"),
+        (f"(SELECT 1{' - 1' * 100} AS id FROM {STREAM})", 61, "more than 100 nested operations"),
         (f"(SELECT {'- ' * 1_000}1 AS id FROM {STREAM})", 163, "nested too deeply"),
     ],
 )

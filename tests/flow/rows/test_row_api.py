@@ -178,7 +178,7 @@ def test_bodies_are_taken_as_they_are_and_packed(http: httpx.Client) -> None:
     asked = http.post(PIPE + ":bulk-channel-status", content=b'{"channel_names":["packed"]}')
     status = asked.json()["channel_statuses"]["packed"]
     assert (status["rows_parsed"], status["rows_inserted"]) == (5, 4)
-    assert status["last_error_message"].startswith("line 1 is no JSON")
+    assert status["last_error_message"].startswith("line 1 is not JSON")
 
 
 def test_limits_are_told_by_codes_that_the_sdk_sends_again(own_row_service: RowService) -> None:

@@ -7,6 +7,8 @@ import datetime as dt
 import threading
 from typing import Any
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -39,6 +41,36 @@ def test_inserted_rows_are_committed_with_their_token(connect: Any, ids: Any) ->
     channel.wait_for_commit("1000", timeout=SOON)
     assert channel.latest_committed_offset_token() == "1000"
     assert ids() == list(range(1001))
+
+
+def test_data_frames_are_inserted_and_tokens_advance_without_rows(connect: Any, ids: Any) -> None:
+    channel = connect().open_channel("c", table=T)
+    committed: list[str] = []
+    arrived = threading.Condition()
+
+    def note(token: str) -> None:
+        with arrived:
+            committed.append(token)
+            arrived.notify_all()
+        # An error in the function harms nothing.
+        raise ValueError(token)
+
+    channel.call_on_commit(note)
+    frame = pd.DataFrame({"id": [1, 2], "name": ["a", None]}, index=["x", "y"])
+    assert not channel.insert_dataframe(frame, "2").has_errors
+    channel.flush(SOON)
+    channel.insert_dataframe(pl.DataFrame({"id": [3]}), "3")
+    channel.advance("7")
+    channel.wait_for_commit("7", SOON)
+    channel.advance("8")
+    channel.wait_for_commit("8", SOON)
+    assert channel.latest_committed_offset_token() == "8"
+    with arrived:
+        assert arrived.wait_for(lambda: committed[-1:] == ["8"], SOON.total_seconds())
+    assert committed == sorted(committed)
+    assert ids() == [1, 2, 3]
+    with pytest.raises(TypeError):
+        channel.insert_dataframe(object())
 
 
 def test_a_flush_that_is_encoded_first_is_not_registered_first(

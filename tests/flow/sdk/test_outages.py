@@ -62,7 +62,7 @@ def test_giving_up_makes_channels_invalid_and_says_why(
         client = connect(proxy.url, give_up_after=dt.timedelta(seconds=0.5), on_problem=fail)
         channel = client.open_channel("c", table=T)
         channel.insert_rows(rows(0, 10), "9")
-        with pytest.raises(ChannelInvalid, match=r"HTTP 503.*is not known.*token is None"):
+        with pytest.raises(ChannelInvalid, match=r"HTTP 503.*is unknown.*token is None"):
             channel.flush()
         with pytest.raises(ChannelInvalid):
             channel.insert_row({"id": 10})

@@ -105,7 +105,7 @@ def test_a_second_backup_to_the_same_place_is_rejected(site: BackedUpSite) -> No
 
     failpoints.arm(Failpoint.BACKUP_EXPORTED, start_in_a_thread)
     site.back_up()
-    assert "another backup or expiry" in str(errors[0])
+    assert "another backup or expiration" in str(errors[0])
     assert len(site.destination.list_points()) == 1
 
 

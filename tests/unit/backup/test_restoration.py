@@ -266,7 +266,7 @@ def test_a_point_is_chosen_by_id_time_or_as_the_latest(site: BackedUpSite) -> No
     ):
         with pytest.raises(BackupRejected, match=message):
             choose_point(points, text)
-    with pytest.raises(BackupRejected, match="has no point"):
+    with pytest.raises(BackupRejected, match="is empty"):
         choose_point([], "latest")
 
 

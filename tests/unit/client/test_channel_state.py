@@ -20,7 +20,7 @@ def test_anything_else_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "why"), [(5, "a text, not int"), ("a\0b", "NUL"), ("\ud800", "no valid Unicode")]
+    ("token", "why"), [(5, "a string, not int"), ("a\0b", "NUL"), ("\ud800", "not valid Unicode")]
 )
 def test_an_offset_token_that_no_catalog_keeps_is_refused(token: int | str, why: str) -> None:
     with pytest.raises(UserError, match=why):

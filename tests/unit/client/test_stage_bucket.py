@@ -208,5 +208,5 @@ def test_a_store_that_is_away_or_no_address_is_told() -> None:
     ):
         stage.put("a", b"x")
     for url in ("", "nonsense", "http://"):
-        with pytest.raises(StageUnavailable, match="which is no bucket"), stage_of(Desk(url)):
+        with pytest.raises(StageUnavailable, match="which is not a bucket"), stage_of(Desk(url)):
             pass

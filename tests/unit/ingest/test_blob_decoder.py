@@ -254,9 +254,9 @@ def test_a_process_that_died_is_replaced_and_nothing_is_refused_for_it(
 @pytest.mark.parametrize(
     ("number", "code", "reason"),
     [
-        (signal.SIGABRT, 38, "the process that decoded it ended with -6"),
+        (signal.SIGABRT, 38, "it ended the process with -6"),
         # What ends a decoder that uses the processor for too long.
-        (signal.SIGPROF, 38, "the process that decoded it ended with -27"),
+        (signal.SIGPROF, 38, "it ended the process with -27"),
         (signal.SIGKILL, 10, "its inspection was ended"),
     ],
 )

@@ -258,7 +258,7 @@ def test_the_limit_of_rejects() -> None:
             "also given in the column list",
             46,
         ),
-        ("COPY t FROM 'x' ; SELECT 1", "Nothing may follow COPY", 19),
+        ("COPY t FROM 'x' ; SELECT 1", "Expected the end of the statement after COPY", 19),
     ],
 )
 def test_what_is_wrong_is_shown_where_it_is(text: str, reason: str, column: int) -> None:

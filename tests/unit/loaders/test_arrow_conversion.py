@@ -66,7 +66,7 @@ def test_times_are_floored_and_bring_their_companions() -> None:
     found = cast(coarse, [before.replace(tzinfo=None)], pa.timestamp("us"))
     assert found == [dt.datetime(1969, 12, 31, 23, 59, 59)]
     assert cast_companion(INSTANT, "AT$tz", pa.array([-210])).to_pylist() == [-210]
-    with pytest.raises(LoadFailed, match=r"AT\$ns lies between 0 and 999"):
+    with pytest.raises(LoadFailed, match=r"AT\$ns must be between 0 and 999"):
         cast_companion(INSTANT, "AT$ns", pa.array([1000]))
 
 

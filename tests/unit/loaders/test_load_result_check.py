@@ -64,9 +64,9 @@ def test_portions_of_a_file_are_added_up() -> None:
 @pytest.mark.parametrize(
     ("outcomes", "reason"),
     [
-        ((done(0, 1), done(1, 1)), "2 portions of 3"),
-        ((done(0, 1), done(1, 1), done(2, 1), done(3, 1)), "4 portions of 3"),
-        ((done(0, 1), done(0, 1), done(1, 1), done(2, 1)), "came twice"),
+        ((done(0, 1), done(1, 1)), "2 of 3 portions"),
+        ((done(0, 1), done(1, 1), done(2, 1), done(3, 1)), "4 of 3 portions"),
+        ((done(0, 1), done(0, 1), done(1, 1), done(2, 1)), "has two results"),
         (
             (PortionResult(0, PortionCounts(records=2, rows=1)), done(1, 1), done(2, 1)),
             "2 records, 1 rows",

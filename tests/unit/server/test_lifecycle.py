@@ -60,7 +60,7 @@ def test_nothing_is_deleted_while_a_query_may_still_read_it(tmp_path: Path) -> N
 def test_a_taken_port_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with EmbeddedService(tmp_path / "a") as first:
         port = int(first.url.rpartition(":")[2])
-        with pytest.raises(ConfigurationError, match="cannot be listened on"):
+        with pytest.raises(ConfigurationError, match="cannot be opened"):
             RunningService(settings(tmp_path / "b", port=port))
     with lock_folder(tmp_path / "b"):
         pass

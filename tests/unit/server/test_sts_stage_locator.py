@@ -41,8 +41,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., StsSt
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"role": "uploads"}, "ARN of a role, for a stage_url that begins with s3://"),
-        ({"stage_url": "gs://bucket/stage"}, "begins with s3://"),
+        ({"role": "uploads"}, "ARN of a role, and stage_url must begin with s3://"),
+        ({"stage_url": "gs://bucket/stage"}, "must begin with s3://"),
         ({"stage_url": "s3://bucket/a*"}, r"no \*, \? or \$ in it"),
         ({"stage_credentials_s": 60}, "between 900 and 43,200"),
     ],
@@ -70,7 +70,7 @@ def test_the_role_is_narrowed_and_a_server_away_is_waited_for(
     handing.sts_client.meta.events.register(
         "provide-client-params.sts.AssumeRole", lambda params, **_: asked.update(params)
     )
-    with pytest.raises(ServiceBusy, match="the service's log says why"):
+    with pytest.raises(ServiceBusy, match="The log of the service has the reason"):
         handing.issue_grant(StageRequester("Ann B", renews_by_prefix=True), "abc")
     assert asked["RoleSessionName"] == "snowmelt-Ann-B"
     [statement] = json.loads(asked["Policy"])["Statement"]

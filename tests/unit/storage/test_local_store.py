@@ -287,9 +287,7 @@ def test_a_file_system_that_reports_no_failed_write_is_named(tmp_path: Path, mou
         place.mkdir()
     options = f"lowerdir={places['lower']},upperdir={places['upper']},workdir={places['work']}"
     mounted(tmp_path / "over", "overlay", "-o", options)
-    assert "overlayfs does not report a failed write" in str(
-        find_sync_limitation(tmp_path / "over")
-    )
+    assert "overlayfs does not report failed writes" in str(find_sync_limitation(tmp_path / "over"))
 
 
 def test_a_forked_process_hears_of_failed_writes_by_itself(

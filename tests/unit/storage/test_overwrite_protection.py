@@ -41,7 +41,7 @@ def test_an_existing_file_is_replaced_only_if_that_is_asked_for(tmp_path: Path) 
     for bad in ("nowhere", "."):
         with pytest.raises(OutputRefused):
             check_outputs([CommandOutput("OUT", str(tmp_path / bad), overwrite=True)])
-    with pytest.raises(OutputRefused, match="no regular file"):
+    with pytest.raises(OutputRefused, match="not a regular file"):
         check_outputs([CommandOutput("OUT", "/dev/null", overwrite=True)])
 
 

@@ -135,8 +135,8 @@ class Database:
                 if state and not state.startswith(_CONNECTION_LOST_SQLSTATES):
                     raise
                 raise UnknownOutcome(
-                    "The catalog's COMMIT failed without a clear answer "
-                    f"({str(error.orig).strip()}); check before you repeat it."
+                    "The catalog's COMMIT failed with an unknown outcome "
+                    f"({str(error.orig).strip()}). Check the outcome before you repeat it."
                 ) from error
 
     def create_file(self) -> None:

@@ -130,7 +130,7 @@ def acquire_backup_lease(
     name = f"{_BACKUP_LEASE_PREFIX}{destination}"
     lease = acquire_lease(connection, name, "backup", ttl_s=ttl_s, now=now)
     if lease is None:
-        raise AssertionError(f"lease {name!r} has another owner than a backup")
+        raise AssertionError(f"lease {name!r} is not held by a backup")
     return lease
 
 

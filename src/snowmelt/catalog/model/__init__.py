@@ -28,7 +28,7 @@ def to_microseconds(timestamp: dt.datetime) -> int:
 
 
 def from_microseconds(stored: int) -> dt.datetime:
-    """Return the instant of a stored form."""
+    """Convert a stored timestamp to an aware datetime in UTC."""
     return _EPOCH + stored * _MICROSECOND
 
 
@@ -178,7 +178,7 @@ schemas = _define_table(
 # is the table of its rejected rows, which may have been deleted. `engine_properties` is a JSON
 # object of properties that other engines have set. `lineage_from_seq` is the sequence from which
 # `chunk_ledger` is complete. It is NULL in a table of an older version until its next commit.
-# `freshness_s` is the longest expected time between two commits.
+# `freshness_s` is the maximum expected time between two commits in seconds.
 tables = _define_table(
     "tables",
     "table_id id, schema_id schemas.schema_id, incarnation text, name text, owner text,"
@@ -293,8 +293,8 @@ pipes = _define_table(
     _unique_live_index("uq_pipes_live", "schema_id", "name"),
 )
 # Pipes that load files, with the state of the worker. A file with an error is in `pipe_files` until
-# it is loaded or deleted. Loaded files are in `loaded_files` only. With `named_only` the pipe loads
-# only the files that requests name; they are in `pipe_notices`.
+# it is loaded or deleted. Loaded files are in `loaded_files` only. With `named_only`, the pipe
+# loads only files named in requests, which are in `pipe_notices`.
 file_pipes = _define_table(
     "file_pipes",
     "pipe_id pipes.pipe_id!, paused flag, refresh_at time?, refreshed_at time?, listed_at time?,"
@@ -490,8 +490,8 @@ set_aside = _define_table(
     "path text?, at time",
 )
 
-# State of processes and stores of one installation. It belongs to no backup, and is not replicated:
-# services, unregistered blobs, unfinished uploads, published snapshots. `deployment` is new in a restored
+# State of processes and stores of one installation, which is not backed up or replicated: services,
+# unregistered blobs, unfinished uploads, published snapshots. `deployment` is new in a restored
 # installation.
 LOCAL_TABLES = frozenset(
     {
@@ -503,5 +503,5 @@ LOCAL_TABLES = frozenset(
 
 
 def list_portable_tables() -> list[sa.Table]:
-    """Return the tables that backups and other sites have; a referenced table comes first."""
+    """Return the tables that are backed up and replicated, referenced tables before the referring ones."""
     return [table for table in metadata.sorted_tables if table.name not in LOCAL_TABLES]

@@ -147,7 +147,9 @@ def find_overload(
             return each
     shown = display_overload(name, types)
     there = ", ".join(each.display_signature for each in found)
-    message = f"Function {shown} does not exist; there is {there}." if found else None
+    message = (
+        f"Function {shown} does not exist. Functions with this name: {there}." if found else None
+    )
     raise NotFound(message, kind="Function", name=shown)
 
 
@@ -401,7 +403,7 @@ def drop_translator(connection: sa.Connection, record: TranslatorRecord, now: dt
     ]
     if users:
         raise UserError(
-            f"Translator {name} is still used by {', '.join(users)}; drop these first, or UNSET their "
+            f"Translator {name} is used by {', '.join(users)}. Drop these functions first, or UNSET their "
             "translators."
         )
     _update(connection, _TRANSLATORS, record.translator_id, dropped_at=now)
@@ -490,9 +492,9 @@ def drop_api_integration(
     users = sorted(set(connection.execute(query).scalars()))
     if users:
         raise UserError(
-            f"API integration {to_display_name(name)} is still used by "
-            f"{', '.join(map(to_display_name, users))}; "
-            "drop these functions first, or let them use another."
+            f"API integration {to_display_name(name)} is used by "
+            f"{', '.join(map(to_display_name, users))}. "
+            "Drop these functions first, or change their integration."
         )
     _update(connection, _INTEGRATIONS, record.integration_id, dropped_at=now)
 

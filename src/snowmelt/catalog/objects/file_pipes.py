@@ -1,4 +1,4 @@
-"""State of pipes that load files, of files that requests name, and of files that failed to load.
+"""State of pipes that load files, files named in requests, and files that failed to load.
 
 Only the history of loads records which files are loaded, in the transaction that commits their
 rows. Functions take a connection and do not commit.

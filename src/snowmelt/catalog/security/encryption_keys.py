@@ -226,7 +226,8 @@ class KeyRing:
             return self._cipher.decrypt(nonce, sealed, associated_data.encode())
         except InvalidTag as error:
             raise ConfigurationError(
-                setting="keys_dir", reason="its master key does not open the keys of this catalog"
+                setting="keys_dir",
+                reason="its master key does not decrypt the keys of this catalog",
             ) from error
 
 
@@ -283,8 +284,8 @@ def open_or_create_keyring(database: Database, location: Path) -> KeyRing:
     if check != compute_master_key_check_value(key):
         raise ConfigurationError(
             setting="keys_dir",
-            reason=f"{location} holds another master key than the one of this catalog; all services of "
-            "a catalog need the same",
+            reason=f"{location} has another master key than this catalog. All services of a catalog need "
+            "the same master key",
         )
     return keyring
 

@@ -56,7 +56,7 @@ def apply_changes(
     new = msgspec.structs.replace(integration, public_keys=tuple(keys), **fields)
     if new.keys_url is None and not new.configured_keys:
         raise UserError(
-            "Nothing would be left that signatures are checked with: SET EXTERNAL_OAUTH_JWS_KEYS_URL or "
+            "The integration would have no keys to verify signatures: SET EXTERNAL_OAUTH_JWS_KEYS_URL or "
             "EXTERNAL_OAUTH_RSA_PUBLIC_KEY instead, or SET ENABLED = FALSE."
         )
     return new

@@ -46,14 +46,14 @@ def parse_column_type(cursor: TokenCursor) -> ColumnType:
         raise cursor.make_error(f"{token.text} is not supported: {_UNSUPPORTED_TYPES[token.text]}")
     reader = _TYPE_PARSERS.get(token.text)
     if reader is None:
-        raise cursor.make_error(f"{token.source_text} is not a type; {_SUPPORTED_TYPES_TEXT}")
+        raise cursor.make_error(f"{token.source_text} is not a type. {_SUPPORTED_TYPES_TEXT}")
     cursor.advance()
     column_type = reader(cursor)
     if cursor.is_next("("):
         raise cursor.make_error(
-            f"Typed {token.text} is not supported: write {token.text} alone, it holds any JSON"
+            f"Typed {token.text} is not supported: write {token.text}, which accepts any JSON"
             if token.text in {"ARRAY", "OBJECT"}
-            else f"{token.text} takes no (more) parameters: leave the parentheses out"
+            else f"{token.text} takes no further parameters. Omit them"
         )
     return column_type
 
@@ -160,19 +160,19 @@ _TYPE_PARSERS: dict[str, _TypeParser] = {
     **{word: _plain_type_parser(LogicalType[word]) for word in ("VARIANT", "ARRAY", "OBJECT")},
 }
 _SUPPORTED_TYPES_TEXT = (
-    "there are NUMBER, FLOAT, BOOLEAN, VARCHAR, BINARY, DATE, TIME, TIMESTAMP_NTZ, TIMESTAMP_LTZ, "
+    "Supported types: NUMBER, FLOAT, BOOLEAN, VARCHAR, BINARY, DATE, TIME, TIMESTAMP_NTZ, TIMESTAMP_LTZ, "
     "TIMESTAMP_TZ, VARIANT, ARRAY and OBJECT"
 )
 _UNSUPPORTED_TYPES = {
-    "GEOGRAPHY": "rows of this type cannot be streamed; keep WKT or GeoJSON in VARCHAR or OBJECT",
-    "GEOMETRY": "rows of this type cannot be streamed; keep WKT or GeoJSON in VARCHAR or OBJECT",
-    "VECTOR": "rows of this type cannot be streamed; keep the numbers in ARRAY",
-    "MAP": "use OBJECT, whose keys are texts",
+    "GEOGRAPHY": "rows of this type cannot be streamed. Store WKT or GeoJSON in VARCHAR or OBJECT",
+    "GEOMETRY": "rows of this type cannot be streamed. Store WKT or GeoJSON in VARCHAR or OBJECT",
+    "VECTOR": "rows of this type cannot be streamed. Store the numbers in ARRAY",
+    "MAP": "use OBJECT, whose keys are strings",
     "STRUCT": "use OBJECT",
-    "DECFLOAT": "use NUMBER(38,s), or FLOAT where rounding is no harm",
+    "DECFLOAT": "use NUMBER(38,s), or FLOAT if rounding is acceptable",
     "UUID": "use VARCHAR(36), or BINARY(16)",
-    "FILE": "keep the file's path in VARCHAR",
-    "INTERVAL": "keep a number of seconds or days in NUMBER",
+    "FILE": "store the path of the file in VARCHAR",
+    "INTERVAL": "store a number of seconds or days in NUMBER",
     "JSON": "use VARIANT",
     "BLOB": "use BINARY",
     "CLOB": "use VARCHAR",

@@ -70,7 +70,7 @@ def display_schema(database: str, schema: str) -> str:
 
 
 def format_suggestion(word: str, known: Iterable[str]) -> str:
-    """Return ` Did you mean …?` with the known word that is most similar, or an empty text."""
+    """Return ` Did you mean …?` with the most similar known word, or an empty string."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f" Did you mean {close[0]}?" if close and close[0] != word else ""
 
@@ -153,13 +153,13 @@ class TokenCursor:
                 else "has characters that an unquoted name cannot have"
             )
             raise self.make_error(
-                f'{token.source_text} {why}; as a name it is written in quotes: "{token.source_text}"'
+                f'{token.source_text} {why}. Quote it to use it as a name: "{token.source_text}"'
             )
         if token.source_text.startswith("`"):
-            raise self.make_error(f'Names are quoted with double quotes here: "{name}"')
+            raise self.make_error(f'Use double quotes for names: "{name}"')
         if not name or "\0" in name or len(name) > MAX_NAME_LENGTH:
             raise self.make_error(
-                f"The name of {label} has 1 to {MAX_NAME_LENGTH} signs, none of them NUL"
+                f"The name of {label} must have 1 to {MAX_NAME_LENGTH} characters and no NUL"
             )
         self.advance()
         return name
@@ -200,7 +200,7 @@ class TokenCursor:
             )
         if not minimum <= int(token.text) <= maximum:
             raise self.make_error(
-                f"{label.capitalize()} lies between {minimum} and {maximum}, not at {token.text}"
+                f"{label.capitalize()} must be between {minimum} and {maximum}, not {token.text}"
             )
         self.advance()
         return int(token.text)
@@ -209,7 +209,9 @@ class TokenCursor:
         """Raise StatementError unless the statement ends here; a semicolon may follow."""
         self.accept(";")
         if self.current.kind is not TokenKind.END:
-            raise self.make_error(f"Nothing may follow {after}, but {self.current_label} does")
+            raise self.make_error(
+                f"Expected the end of the statement after {after}, not {self.current_label}"
+            )
 
     def make_error(self, reason: str, token: SqlToken | None = None) -> StatementError:
         """Create an error with the position of a token, by default the next token."""
@@ -338,16 +340,16 @@ class ClauseReader:
         """Raise an error that lists the valid clauses."""
         there = ", ".join((*other_words, *self._clauses))
         raise cursor.make_error(
-            f"{cursor.current_label} is no clause of {self._label}; there are {there}"
+            f"{cursor.current_label} is not a clause of {self._label}. Valid clauses: {there}"
             if not is_at_end(cursor)
-            else f"Expected a clause of {self._label} here; there are {there}"
+            else f"Expected a clause of {self._label} here. Valid clauses: {there}"
         )
 
     def check_required(self, cursor: TokenCursor) -> None:
         """Raise StatementError if a required clause is missing."""
         for word, clause in self._clauses.items():
             if clause.is_required and word not in self.values:
-                raise cursor.make_error(f"{word} is missing: {self._label} needs it")
+                raise cursor.make_error(f"{word} is missing. It is required for {self._label}")
 
     def field_values(self) -> dict[str, Any]:
         """Return the parsed values by field of the definition."""
@@ -374,7 +376,7 @@ def choice_parser(choices: Iterable[_Choice], label: str) -> Callable[[TokenCurs
         values = {str(each): each for each in choices}
         if token.kind not in _TEXT_TOKEN_KINDS or token.text.upper() not in values:
             raise cursor.make_error(
-                f"{label} is {join_alternatives(tuple(values))}, not {cursor.current_label}"
+                f"{label} must be {join_alternatives(tuple(values))}, not {cursor.current_label}"
             )
         cursor.advance()
         return values[token.text.upper()]
@@ -396,7 +398,7 @@ def number_parser(label: str, maximum: float) -> ValueParser:
             raise cursor.make_error(f"Expected {label} here, not {cursor.current_label}")
         value = float(token.text)
         if not 0 < value <= maximum or not math.isfinite(value):
-            raise cursor.make_error(f"{label.capitalize()} lies above 0 and not above {maximum:g}")
+            raise cursor.make_error(f"{label.capitalize()} must be above 0 and at most {maximum:g}")
         cursor.advance()
         return value
 

@@ -223,7 +223,7 @@ def is_query(text: str) -> bool:
 
 
 _COPY_START = re.compile(
-    # Strings of COPY INTO have the rules of other statements.
+    # COPY INTO has the same strings as all statements except Vertica's COPY.
     r"(?:\A|;)(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*(COPY)\b(?!\s+INTO\b)",
     re.IGNORECASE | re.DOTALL,
 )

@@ -105,14 +105,14 @@ def parse_copy_at_cursor(cursor: TokenCursor) -> PipeCopy:
         cursor.expect("FROM")
         _expect_streaming_source(cursor)
         if cursor.is_next("WHERE"):
-            raise cursor.make_error("WHERE is not supported: a pipe takes every row")
+            raise cursor.make_error("WHERE is not supported: a pipe accepts every row")
         cursor.expect(")")
     else:
         _expect_streaming_source(cursor)
     matching = _parse_copy_options(cursor)
     by_name = matching != "NONE"
     if items is None and not by_name:
-        raise cursor.make_error("Whole rows need MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE", at)
+        raise cursor.make_error("Whole rows require MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE", at)
     if by_name and columns is not None:
         raise cursor.make_error("A list of columns and MATCH_BY_COLUMN_NAME exclude each other", at)
     if by_name and items is not None:
@@ -149,7 +149,7 @@ def _parse_select_list(cursor: TokenCursor) -> tuple[PipeItem, ...] | None:
             within = [*chain.from_iterable(calls), *operands]
         if levels > _MAX_EXPRESSION_LEVELS:
             raise cursor.make_error(
-                f"This expression has more than {_MAX_EXPRESSION_LEVELS} operations within each other",
+                f"This expression has more than {_MAX_EXPRESSION_LEVELS} nested operations",
                 at,
             )
         alias = None
@@ -168,7 +168,7 @@ def _expect_streaming_source(cursor: TokenCursor) -> None:
     words = ("TABLE", "(", "DATA_SOURCE", "(", "TYPE", "=>")
     if not cursor.accept(*words) or cursor.current.text.upper() != "STREAMING":
         raise cursor.make_error(
-            f"Expected {_STREAMING_SOURCE} here: other sources there are none", at
+            f"Expected {_STREAMING_SOURCE} here: it is the only supported source", at
         )
     cursor.advance()
     cursor.expect(")", ")")
@@ -182,7 +182,7 @@ def _parse_copy_options(cursor: TokenCursor) -> str:
         if option == "ON_ERROR":
             if not cursor.accept("CONTINUE"):
                 raise cursor.make_error(
-                    "ON_ERROR is CONTINUE for streamed rows: those refused are counted"
+                    "ON_ERROR is CONTINUE for streamed rows: rejected rows are counted"
                 )
         else:
             matching = cursor.expect_one_of("CASE_INSENSITIVE", "CASE_SENSITIVE", "NONE")
@@ -299,7 +299,7 @@ def _parse_call(cursor: TokenCursor, depth: int) -> PipeExpression:
         return PipeCast(operand, kind)
     if at.text not in PIPE_FUNCTION_ARITIES:
         raise cursor.make_error(
-            f"{at.source_text} is not computed by a pipe; there are CAST, {', '.join(PIPE_FUNCTION_ARITIES)}",
+            f"{at.source_text} is not supported in a pipe. Supported: CAST, {', '.join(PIPE_FUNCTION_ARITIES)}",
             at,
         )
     arguments: list[PipeExpression] = []

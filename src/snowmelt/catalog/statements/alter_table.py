@@ -116,7 +116,7 @@ class AddColumns(TableChange):
                 )
             added.append(replace(column, ordinal=ordinal + len(added)))
         if not added:
-            return f"Table {table.name} has these columns already; nothing was done."
+            return f"Table {table.name} already has these columns; nothing was done."
         columns = [*table.schema.columns, *added]
         tables.add_schema_version(session.connection, table, columns, now=session.now)
         return f"Table {table.name}: {_display_columns(added)} added."
@@ -173,7 +173,9 @@ class RenameColumn(TableChange):
         if column.name in table.cluster_by:
             clustered = [renamed.name if name == column.name else name for name in table.cluster_by]
             renames_and_evolution.set_cluster_by(session.connection, table, clustered)
-        return f"Table {table.name}: column {column.display_name} is called {renamed.display_name} now."
+        return (
+            f"Table {table.name}: column {column.display_name} renamed to {renamed.display_name}."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +228,7 @@ class RenameTable(TableChange):
         name = TableName(*place, *self.new_name_parts)
         session.require_in_schema(name, "CREATE TABLE")
         renames_and_evolution.rename_table(session.connection, table, name, session.now)
-        return f"Table {old} is called {name} now."
+        return f"Table {old} renamed to {name}."
 
 
 class ClusterBy(TableChange):
@@ -240,9 +242,7 @@ class ClusterBy(TableChange):
         if not names:
             return f"Table {table.name} is no longer clustered."
         shown = ", ".join(map(to_display_name, names))
-        return (
-            f"Table {table.name} is clustered by {shown} from now on; older files stay as they are."
-        )
+        return f"Table {table.name} is clustered by {shown} from now on. Existing files stay unchanged."
 
 
 class SetProperties(TableChange):
@@ -324,7 +324,7 @@ def _parse_drop_change(cursor: TokenCursor) -> DropColumns | ClusterBy:
     constraints = {"CONSTRAINT", "PRIMARY", "UNIQUE", "FOREIGN"}
     if token.kind is TokenKind.WORD and token.text in constraints:
         raise cursor.make_error(
-            "There are no constraints but NOT NULL: ALTER COLUMN … DROP NOT NULL"
+            "NOT NULL is the only supported constraint: ALTER COLUMN … DROP NOT NULL"
         )
     cursor.accept("COLUMN")
     if_exists = cursor.accept("IF", "EXISTS")
@@ -348,7 +348,7 @@ def _parse_alter_columns(cursor: TokenCursor) -> AlterColumns:
         at = cursor.current
         change = _parse_column_change(cursor)
         if change.column.name in {other.column.name for other in changes}:
-            raise cursor.make_error(f"Column {at.source_text} is changed twice; write it once", at)
+            raise cursor.make_error(f"Column {at.source_text} is changed twice. Change it once", at)
         changes.append(change)
         if not cursor.accept(","):
             return AlterColumns(tuple(changes))
@@ -360,12 +360,12 @@ def _parse_column_change(cursor: TokenCursor) -> ColumnChange:
         return ColumnChange(column, None)
     if cursor.is_next("SET", "NOT", "NULL"):
         raise cursor.make_error(
-            "SET NOT NULL is not supported: rows that are there may hold NULL; write the condition "
-            "into the query, or create another table"
+            "SET NOT NULL is not supported: existing rows may contain NULL. Filter NULL "
+            "in queries, or create another table"
         )
     if cursor.is_next("SET", "DEFAULT") or cursor.is_next("DROP", "DEFAULT"):
         raise cursor.make_error(
-            "Defaults are set by CREATE TABLE alone: clients that have channels would not learn of a change"
+            "Only CREATE TABLE can set defaults, because clients with open channels would not see a change"
         )
     if not (cursor.accept("SET", "DATA", "TYPE") or cursor.accept("TYPE")):
         raise cursor.make_error(
@@ -397,7 +397,7 @@ def _parse_column_names(cursor: TokenCursor, clause: str) -> tuple[ColumnName, .
         at = cursor.current
         column = _parse_column_name(cursor)
         if column.name in {other.name for other in found}:
-            raise cursor.make_error(f"{clause} names {at.source_text} twice", at)
+            raise cursor.make_error(f"{clause} lists {at.source_text} twice", at)
         found.append(column)
         if not cursor.accept(","):
             return tuple(found)

@@ -119,7 +119,7 @@ def _parse_alter(cursor: TokenCursor, if_exists: bool) -> AlterBucket:
         at = cursor.current
         dialect = cursor.parse_string("a dialect")
         if dialect not in SELECT_DIALECTS:
-            raise cursor.make_error(f"There are the dialects {', '.join(SELECT_DIALECTS)}", at)
+            raise cursor.make_error(f"Valid dialects: {', '.join(SELECT_DIALECTS)}", at)
     cursor.expect_end("ALTER BUCKET")
     return AlterBucket(name, dialect, if_exists)
 

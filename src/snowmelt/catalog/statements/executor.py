@@ -167,12 +167,12 @@ _UNSUPPORTED_TABLE_KINDS = (
     *("EXTERNAL", "DYNAMIC", "HYBRID", "ICEBERG", "EVENT"),
 )
 _ROW_INGESTION_HINT = (
-    "rows come in through channels (snowmelt.Client), and `lake.sql` changes them with Spark"
+    "insert rows through channels (snowmelt.Client), and change them with `lake.sql` on Spark"
 )
 _QUERY_KEYWORDS = ("SELECT", "WITH", "VALUES", "FROM", "EXPLAIN")
 _UNSUPPORTED_STATEMENTS = {
-    "USE": "USE is not supported, a statement stands alone: write names with three parts, and give "
-    "the role with the connection",
+    "USE": "USE is not supported, because statements share no session: write names with three parts, "
+    "and set the role of the connection",
     **{
         word: f"{word} is not supported: {_ROW_INGESTION_HINT}"
         for word in ("INSERT", "UPDATE", "DELETE", "MERGE")
@@ -197,7 +197,7 @@ def parse_statement(text: str) -> Statement:
         cursor.advance()
         return _STATEMENT_PARSERS[word](cursor)
     if cursor.current.kind is TokenKind.END:
-        raise cursor.make_error("There is no statement here")
+        raise cursor.make_error("Expected a statement here")
     hint = format_suggestion(word, [*_STATEMENT_PARSERS, *_QUERY_KEYWORDS])
     raise cursor.make_error(
         f"{cursor.current.source_text} does not start a statement.{hint} Statements start with "
@@ -222,12 +222,12 @@ def _parse_create(cursor: TokenCursor) -> Statement:
     kind = _accept_kind(cursor)
     if (alter or secure) and (kind is None or kind.words != "EXTERNAL FUNCTION"):
         words = "OR ALTER" if alter else "SECURE"
-        raise cursor.make_error(f"{words} is supported for an EXTERNAL FUNCTION alone", first)
+        raise cursor.make_error(f"{words} is only supported for an EXTERNAL FUNCTION", first)
     if kind is None or kind.create is None:
         if at.text in _UNSUPPORTED_TABLE_KINDS and at.kind is TokenKind.WORD:
             raise cursor.make_error(
-                f"{at.text} is not supported: rows can be streamed into permanent objects "
-                "alone; leave the word out"
+                f"{at.text} is not supported: rows can only be streamed into "
+                "permanent objects. Omit the word"
             )
         raise cursor.make_alternatives_error(_CREATABLE_WORDS, at)
     if replace and not kind.is_replaceable:
@@ -245,9 +245,7 @@ def _parse_create_mode(cursor: TokenCursor, *, replace: bool) -> CreateMode:
     if not (cursor.is_next("IF", "NOT") or cursor.is_next("IF", "EXISTS")):
         return CreateMode.OR_REPLACE if replace else CreateMode.FAIL_IF_EXISTS
     if replace:
-        raise cursor.make_error(
-            "OR REPLACE and IF NOT EXISTS exclude each other; write one of them"
-        )
+        raise cursor.make_error("OR REPLACE and IF NOT EXISTS exclude each other. Use one of them")
     cursor.expect("IF", "NOT", "EXISTS")
     return CreateMode.IF_NOT_EXISTS
 
@@ -257,8 +255,8 @@ def _parse_alter(cursor: TokenCursor) -> Statement:
     kind = _accept_kind(cursor)
     if kind is None or kind.alter is None:
         raise cursor.make_error(
-            f"ALTER {at.source_text or 'alone'} is not supported: there are ALTER DATABASE, SCHEMA, "
-            "TABLE, USER, BUCKET, FUNCTION, PIPE, INTEGRATION and FAILOVER GROUP alone",
+            f"ALTER {at.source_text or 'alone'} is not supported. Expected ALTER DATABASE, SCHEMA, "
+            "TABLE, USER, BUCKET, FUNCTION, PIPE, INTEGRATION or FAILOVER GROUP",
             at,
         )
     return kind.alter(cursor, cursor.accept("IF", "EXISTS"))

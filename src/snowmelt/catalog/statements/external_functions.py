@@ -274,7 +274,8 @@ def _check_cache_allowed(
     place = positions.get("CACHE")
     if place is not None and function.cache_bytes and function.volatility is Volatility.VOLATILE:
         raise make_statement_error(
-            "CACHE is for IMMUTABLE functions: a VOLATILE one is asked for each row", place
+            "CACHE requires an IMMUTABLE function: a VOLATILE function is called for each row",
+            place,
         )
 
 
@@ -386,7 +387,7 @@ def parse_create_function(
     arguments = parse_arguments(cursor)
     cursor.expect("RETURNS")
     if cursor.is_next("TABLE"):
-        raise cursor.make_error("An external function returns one value per row, no TABLE")
+        raise cursor.make_error("An external function returns one value per row, and not a TABLE")
     signature = FunctionSignature(written, arguments, parse_sql_type(cursor))
     settings = ClauseReader(FUNCTION_CLAUSES, _FUNCTION_LABEL)
     phrases: dict[str, Any] = {}
@@ -405,7 +406,7 @@ def parse_create_function(
         parse_url(url)
     except UrlRefused as error:
         raise cursor.make_error(f"AS: {str(error).rstrip('.')}", at) from None
-    cursor.expect_end("the URL, which comes last")
+    cursor.expect_end("the URL, which must be last")
     fields = settings.field_values()
     request, response = (fields.pop(each, None) for each in _TRANSLATOR_FIELDS)
     return CreateExternalFunction(
@@ -445,7 +446,7 @@ def _parse_phrase(cursor: TokenCursor, values: dict[str, Any]) -> bool:
         if cursor.accept(*words.split()):
             if field in values:
                 raise cursor.make_error(
-                    f"{words} repeats or contradicts an earlier clause; write only one of them", at
+                    f"{words} repeats or contradicts an earlier clause. Use one of them", at
                 )
             values[field] = value
             return True
@@ -545,7 +546,7 @@ def _parse_create_translator(
     settings.check_required(cursor)
     cursor.expect("AS")
     body = cursor.parse_string("the source")
-    cursor.expect_end("the source, which comes last")
+    cursor.expect_end("the source, which must be last")
     given = settings.field_values()
     language, handler = given["language"], given.get("handler")
     if (language is TranslatorLanguage.PYTHON) != (handler is not None):

@@ -92,7 +92,9 @@ def _parse_context_header(cursor: TokenCursor) -> str:
         )
     if token.kind is not TokenKind.WORD or token.text not in CONTEXT_FUNCTIONS:
         there = ", ".join(sorted(CONTEXT_FUNCTIONS))
-        raise cursor.make_error(f"{cursor.current_label} is no context function; there are {there}")
+        raise cursor.make_error(
+            f"{cursor.current_label} is not a context function. Valid functions: {there}"
+        )
     cursor.advance()
     if cursor.accept("("):
         cursor.expect(")")
@@ -103,7 +105,9 @@ def _parse_cache_bytes(cursor: TokenCursor) -> int:
     if cursor.accept("OFF"):
         return 0
     if cursor.current.kind is not TokenKind.NUMBER:
-        raise cursor.make_error(f"CACHE is a number of bytes or OFF, not {cursor.current_label}")
+        raise cursor.make_error(
+            f"CACHE must be a number of bytes or OFF, not {cursor.current_label}"
+        )
     return cursor.parse_integer("a number of bytes", 0, _MAX_CACHE_BYTES)
 
 
@@ -220,7 +224,7 @@ def _parse_argument(
     # case-insensitively.
     name = cursor.parse_identifier("an argument").upper()
     if name in {each.name for each in previous_arguments}:
-        raise cursor.make_error(f"Argument {name} is there twice", at)
+        raise cursor.make_error(f"Argument {name} is specified twice", at)
     if len(previous_arguments) == _MAX_ARGUMENTS:
         raise cursor.make_error(f"A function has at most {_MAX_ARGUMENTS} arguments", at)
     sql_type = parse_sql_type(cursor)
@@ -250,7 +254,7 @@ def _parse_default_value(cursor: TokenCursor, sql_type: SqlType) -> str:
     try:
         _check_text_constant(value, sql_type)
     except ValueError:
-        raise cursor.make_error(f"{at.source_text} is no {sql_type.ddl}", at) from None
+        raise cursor.make_error(f"{at.source_text} is not a {sql_type.ddl}", at) from None
     return quote_literal(value)
 
 
@@ -269,7 +273,7 @@ def _parse_numeric_constant(cursor: TokenCursor, sql_type: SqlType) -> str:
         exponent = int(exponent)
         fits = exponent >= -scale and len(significant) + exponent <= precision - scale
         if value != 0 and not fits:
-            raise cursor.make_error(f"{text} is no {sql_type.ddl}", at)
+            raise cursor.make_error(f"{text} is not a {sql_type.ddl}", at)
     return text
 
 

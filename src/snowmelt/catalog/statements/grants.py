@@ -350,7 +350,7 @@ def parse_grant_or_revoke(revoke: bool, cursor: TokenCursor) -> Statement:
         at = cursor.current
         word = _parse_privilege(cursor)
         if word in words:
-            raise cursor.make_error(f"{word} is there twice", at)
+            raise cursor.make_error(f"{word} is specified twice", at)
         words[word] = at
     cursor.expect("ON")
     if len(words) == 1 and words.keys() <= set(_ACCOUNT_PRIVILEGES) and cursor.accept("ACCOUNT"):
@@ -390,7 +390,7 @@ def _parse_bucket_grant(
     prefix = cursor.parse_string("a prefix of keys") if cursor.accept("PREFIX") else None
     privileges = _expand_privileges(cursor, words, "BUCKET")
     if prefix is not None and "OWNERSHIP" in privileges:
-        raise cursor.make_error("OWNERSHIP is of a whole bucket: leave PREFIX out")
+        raise cursor.make_error("OWNERSHIP applies to a whole bucket: omit PREFIX")
     return GrantOnBucket(_parse_grantee(cursor, privileges, revoke=revoke), bucket, prefix)
 
 
@@ -406,7 +406,7 @@ def _parse_grant_on_many(
     at = cursor.current
     privileges = _expand_privileges(cursor, words, level.object_kind)
     if "OWNERSHIP" in privileges:
-        raise cursor.make_error("OWNERSHIP is granted on one object at a time: name it", at)
+        raise cursor.make_error("OWNERSHIP can only be granted on a single object: name it", at)
     grant = _parse_grantee(cursor, privileges, revoke=revoke)
     return GrantOnMany(grant, level, scope, name, is_future)
 
@@ -428,7 +428,7 @@ def _parse_grantee(
     cursor.expect("FROM" if revoke else "TO")
     if cursor.is_next("USER"):
         raise cursor.make_error(
-            "Privileges go to roles: grant them to a role, and the role to the user"
+            "Privileges can only be granted to roles: grant the role to the user"
         )
     cursor.accept("ROLE")
     role = cursor.parse_identifier("a role")
@@ -442,7 +442,9 @@ def _parse_grantee(
 
 
 def _grant_option_error(cursor: TokenCursor) -> StatementError:
-    return cursor.make_error("GRANT OPTION is not supported: the owner of an object grants on it")
+    return cursor.make_error(
+        "GRANT OPTION is not supported: only the owner of an object can grant privileges on it"
+    )
 
 
 def parse_show_grants(cursor: TokenCursor) -> ShowGrants:
@@ -491,7 +493,7 @@ def _parse_privilege(cursor: TokenCursor) -> str:
         cursor.accept("PRIVILEGES")
         return "ALL"
     raise cursor.make_error(
-        f"{cursor.current.source_text} is no privilege; there are {', '.join(known)} and ALL"
+        f"{cursor.current.source_text} is not a privilege. Valid privileges: {', '.join(known)}, ALL"
     )
 
 
@@ -516,7 +518,7 @@ def _expand_privileges(
         return tuple(each for each in there if each != "OWNERSHIP")
     for word, at in words.items():
         if word == "ALL":
-            raise cursor.make_error("ALL stands alone: leave the other privileges out", at)
+            raise cursor.make_error("ALL includes the other privileges: omit them", at)
         if word not in there:
             raise cursor.make_error(
                 f"{word} cannot be granted on a {kind.lower()}; {', '.join(there)} can", at

@@ -1,6 +1,7 @@
-"""SHOW of histories: loads, migrations and maintenance runs, newest first.
+"""SHOW LOADS, MIGRATIONS and MAINTENANCE: list the histories, newest first.
 
-The rows are those of `snowmelt … list` and the console, as the role of the session may see them.
+The rows equal those of `snowmelt … list` and the console, limited to what the role of the session
+may see.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _DEFAULT_ROWS = 100
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A history: its word in SHOW, its columns, and the function that returns a page of it."""
+    """Definition of a history: word in SHOW, columns, and the function that returns a page."""
 
     word: str
     columns: tuple[str, ...] = field(repr=False)
@@ -48,7 +49,7 @@ HISTORIES = {
 
 
 class ShowHistory(Statement):
-    """SHOW of a history, of one table if `table` is given."""
+    """SHOW of a history, optionally of one table."""
 
     reads_only = True
 
@@ -80,7 +81,7 @@ class ShowHistory(Statement):
 
 
 def parse_show_history(cursor: TokenCursor, history: History) -> ShowHistory:
-    """Parse the rest of SHOW of a history, after its word."""
+    """Parse the text of SHOW after the word of a history."""
     table = None
     if cursor.accept("IN") and not cursor.accept("ACCOUNT"):
         cursor.accept("TABLE")

@@ -149,7 +149,9 @@ def _check_factory_exists(statement: CreateLoadFunction, session: StatementSessi
         try:
             tree = ast.parse(data, path)
         except (SyntaxError, ValueError) as error:
-            raise UserError(f"Cannot use library {shown}: {path} is no Python: {error}.") from None
+            raise UserError(
+                f"Cannot use library {shown}: {path} is not valid Python: {error}."
+            ) from None
         found = _find_bound_names(tree.body)
         if found is None:
             return  # a star import, or names that are created at run time
@@ -212,7 +214,7 @@ def _read_dependencies(depends: str | None) -> Iterator[tuple[str, bytes]]:
                 if "__pycache__" not in found.path:
                     yield found.path, store.get(found.path)
         else:
-            raise UserError(f"DEPENDS {part}: there is no such file or folder.")
+            raise UserError(f"DEPENDS {part}: file or folder not found.")
 
 
 def _list_load_function_rows(

@@ -202,7 +202,7 @@ class RenameNamespace(Statement):
             _require_create_schema(session, target)
             renames_and_evolution.rename_schema(connection, schema, target, name, now)
             new = display_schema(target.name, name)
-        return StatementResult(message=f"{self.level.capitalize()} {shown} is called {new} now.")
+        return StatementResult(message=f"{self.level.capitalize()} {shown} renamed to {new}.")
 
 
 class DescribeObject(Statement):
@@ -361,7 +361,7 @@ def parse_comment_on(cursor: TokenCursor) -> AlterNamespace:
     cursor.expect("ON")
     if cursor.is_next("COLUMN"):
         raise cursor.make_error(
-            "Comments on columns are not kept: write them into the table's comment"
+            "Comments on columns are not supported: use the comment of the table"
         )
     level, name = _parse_target_object(cursor)
     cursor.expect("IS")

@@ -114,7 +114,7 @@ class AlterPipe(Statement):
         if self.refresh or self.paused is not None:
             if file_pipes.find_file_pipe(session.connection, pipe.pipe_id) is None:
                 raise make_statement_error(
-                    f"Pipe {name} takes streamed rows: REFRESH and PIPE_EXECUTION_PAUSED are for pipes "
+                    f"Pipe {name} accepts streamed rows: REFRESH and PIPE_EXECUTION_PAUSED are for pipes "
                     "that load files",
                     self.name.position,
                 )
@@ -221,7 +221,7 @@ def _check_pipe_copy(copy: PipeCopy, session: StatementSession, *, pipe_name: Ta
         is_last_too_early = copy.columns and len(items) == number + 1 < room
         if not copy.by_name and (number >= room or is_last_too_early):
             raise make_statement_error(
-                f"There are {len(items)} expressions for {room} columns", item.position
+                f"Expected {room} expressions, one for each column, not {len(items)}", item.position
             )
 
 

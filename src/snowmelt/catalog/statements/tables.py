@@ -55,7 +55,7 @@ _MAX_FRESHNESS_DAYS = 365
 
 
 def parse_duration(cursor: TokenCursor) -> int:
-    """Parse a string such as '5 minutes', and return seconds."""
+    """Parse a string such as '5 minutes'. Return seconds."""
     token = cursor.current
     text = cursor.parse_string("a duration such as '5 minutes'")
     found = _DURATION.fullmatch(text)
@@ -113,7 +113,7 @@ def parse_set_or_unset(cursor: TokenCursor, level: NameLevel, word: str) -> dict
 
 
 def format_duration(seconds: int) -> str:
-    """Return a duration in the largest unit that divides it, as FRESHNESS accepts it."""
+    """Format a duration for FRESHNESS, in the largest unit that divides it."""
     unit = next(name for name, size in reversed(_DURATION_UNITS.items()) if seconds % size == 0)
     count = seconds // _DURATION_UNITS[unit]
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
@@ -149,7 +149,7 @@ def _find_or_create_error_table(
     name = session.resolve_table_name(requested_name)
     if name == table:
         raise make_statement_error(
-            f"Table {table} cannot be its own ERROR_TABLE; name another table",
+            f"Table {table} cannot be its own ERROR_TABLE. Name another table",
             requested_name.position,
         )
     schema = session.find_schema(name.database, name.schema)
@@ -346,24 +346,22 @@ CHANNELS = Listing(
 
 
 _UNSUPPORTED_COLUMN_OPTIONS = {
-    "COLLATE": "text is compared by its code points; leave it out",
+    "COLLATE": "text is compared by code points. Omit it",
     **dict.fromkeys(
-        ("AUTOINCREMENT", "IDENTITY"), "Snowmelt does not number rows; send the number with the row"
+        ("AUTOINCREMENT", "IDENTITY"), "Snowmelt does not number rows. Send the number with the row"
     ),
     **dict.fromkeys(
         ("AS", "GENERATED"),
-        "columns are not computed; send the value with the row, or compute it in the query",
+        "columns are not computed. Send the value with the row, or compute it in the query",
     ),
     **dict.fromkeys(
         ("PRIMARY", "UNIQUE", "FOREIGN", "REFERENCES", "CONSTRAINT"),
-        "keys are not checked while rows stream in; leave it out, and write NOT NULL where nulls are "
-        "to be refused",
+        "keys are not checked for streamed rows. Omit it, and write NOT NULL where NULL must be "
+        "rejected",
     ),
-    "CHECK": "rows are checked by type and NOT NULL alone; leave it out",
-    "COMMENT": "comments on columns are not kept; write them into the table's comment",
-    **dict.fromkeys(
-        ("WITH", "MASKING", "TAG"), "policies and tags do not exist here; leave it out"
-    ),
+    "CHECK": "rows are only checked by type and NOT NULL. Omit it",
+    "COMMENT": "comments on columns are not stored. Use the comment of the table",
+    **dict.fromkeys(("WITH", "MASKING", "TAG"), "policies and tags are not supported. Omit it"),
 }
 _COLUMN_OPTION_LABELS = {
     "PRIMARY": "PRIMARY KEY",
@@ -440,7 +438,7 @@ def parse_column(
     name = cursor.parse_identifier("a column")
     if name in seen_names:
         raise cursor.make_error(
-            f"Column {at.source_text} is there twice; names that fold alike are the same", at
+            f"Column {at.source_text} is specified twice. Unquoted names are not case-sensitive", at
         )
     column = parse_column_type(cursor).to_column(name, ordinal)
     nullable, default = _parse_column_options(cursor, column, in_parentheses=in_parentheses)
@@ -470,14 +468,14 @@ def _parse_column_options(
                 f"Expected NOT NULL, a comma or {end} here, not {cursor.current_label}"
             )
         if allowed not in {None, wanted}:
-            raise cursor.make_error("This column is both NULL and NOT NULL; write one of them", at)
+            raise cursor.make_error("This column is both NULL and NOT NULL. Use one of them", at)
         allowed = wanted
     return allowed is not False, default
 
 
 def _parse_default(cursor: TokenCursor, column: Column) -> str | None:
     """Parse a constant or CURRENT_TIMESTAMP, and return `Column.default`."""
-    # Here, not above: the conversion of values loads Arrow, and few statements need it.
+    # Imported here, because it loads Arrow, and few statements need it.
     from snowmelt.schema.conversion.default_values import CURRENT_TIMESTAMP, find_default_error
 
     at = cursor.current
@@ -500,7 +498,7 @@ def _parse_default(cursor: TokenCursor, column: Column) -> str | None:
         or (not sign and (token.kind is TokenKind.STRING or is_boolean))
     ):
         raise cursor.make_error(
-            "A default is a constant, CURRENT_TIMESTAMP or NULL: expected one of them here, not "
+            "Expected a constant, CURRENT_TIMESTAMP or NULL as default here, not "
             f"{cursor.current_label}"
         )
     text = sign + cursor.advance().text
@@ -520,14 +518,14 @@ def _parse_cluster_by(cursor: TokenCursor, column_names: frozenset[str]) -> tupl
         name = cursor.parse_identifier("a column")
         if not (cursor.is_next(",") or cursor.is_next(")")):
             raise cursor.make_error(
-                "CLUSTER BY takes columns, not expressions: write the column's name alone", at
+                "CLUSTER BY takes columns, not expressions. Use the name of a column", at
             )
         if name not in column_names:
             raise cursor.make_error(
-                f"CLUSTER BY names {at.source_text}, which is no column of this table", at
+                f"CLUSTER BY contains {at.source_text}, which is not a column of this table", at
             )
         if name in names:
-            raise cursor.make_error(f"CLUSTER BY names {at.source_text} twice", at)
+            raise cursor.make_error(f"CLUSTER BY contains {at.source_text} twice", at)
         names.append(name)
         if not cursor.accept(","):
             break

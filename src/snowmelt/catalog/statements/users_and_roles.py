@@ -243,9 +243,7 @@ def _expect_end_of_properties(cursor: TokenCursor) -> None:
 
 def _reject_password_properties(cursor: TokenCursor) -> None:
     if cursor.current.text in {"PASSWORD", "MUST_CHANGE_PASSWORD"}:
-        raise cursor.make_error(
-            "Passwords are not supported: users sign with a key, see RSA_PUBLIC_KEY"
-        )
+        raise cursor.make_error("Passwords are not supported: set RSA_PUBLIC_KEY")
 
 
 def _parse_describe_user(cursor: TokenCursor) -> DescribeUser:

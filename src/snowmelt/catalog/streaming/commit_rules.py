@@ -215,7 +215,7 @@ def decide_commit(
     """
     table = commit_state.tables.get(offer.table)
     if commit_state.prefix_owners.get(offer.prefix) != offer.user:
-        message = f"Blob {offer.path} is of a foreign prefix."
+        message = f"Blob {offer.path} has a prefix that was not issued to this user."
         refusal = CommitDecision(CommitCode.INVALID_BLOB_NAME, message)
         verdicts = _decide_all_channels(offer, refusal)
     elif table is None:
@@ -249,7 +249,7 @@ def decide_all_or_none(
         )
     elif any(table is None for _, table in judged):
         refusal = CommitDecision(
-            CommitCode.SIBLING_REFUSED, "Another chunk of the same commit was refused."
+            CommitCode.SIBLING_REFUSED, "Another chunk of the same commit was rejected."
         )
     if refusal is None:
         return judged
@@ -413,7 +413,7 @@ def _decide_channels(
         return tuple(found)
     sibling = CommitDecision(
         CommitCode.SIBLING_REFUSED,
-        f"Channel {to_display_name(refused[0])}, which shares the chunk, was refused.",
+        f"Channel {to_display_name(refused[0])}, which shares the chunk, was rejected.",
     )
     return tuple(verdict if verdict.code else sibling for verdict in found)
 

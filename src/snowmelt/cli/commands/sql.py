@@ -240,7 +240,7 @@ class _ScriptRunner:
     def _print_query_rows(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], is_instant: Sequence[bool]
     ) -> None:
-        """Print rows. In JSON and CSV, instants end with `+00:00`, because programs read them."""
+        """Print rows. In JSON and CSV, zoned timestamps end with `+00:00`, for programs."""
         if self._options.format != "table" and any(is_instant):
             rows = (
                 tuple(

@@ -1,4 +1,4 @@
-"""Kafka chapter of the demo: a topic is streamed by a connector that is killed once.
+"""Kafka step of the demo: a connector streams a topic, and is killed once.
 
 The broker is the mock cluster of librdkafka, which `confluent-kafka` contains. It speaks Kafka's protocol on
 a loopback port and keeps its messages in the memory of this process.
@@ -34,7 +34,7 @@ REJECTS = "demo.public.departures_rejects"
 _NAME = TableName("DEMO", "PUBLIC", "DEPARTURES")
 _TOPIC = "departures"
 _COLUMNS = ("carrier", "flight", "origin", "dest", "distance")
-# The mock cluster keeps 5 MB of a partition.
+# The mock cluster retains 5 MB per partition.
 _FLIGHTS = 20_000
 _BROKEN = (b"", b"not JSON", b'{"carrier": "UA", "distance": "far"}', b"[1, 2]")
 _COMMIT_TIMEOUT_S = 120.0
@@ -89,13 +89,13 @@ def run_kafka_chapter(
         kept=(int(rows), int(distance or 0)) == (len(messages), expected),
     )
     ((rejects,),) = query(f"SELECT count(*) FROM {REJECTS}")
-    # The message without a value is skipped.
+    # The connector skips the message without a value.
     wanted = len(_BROKEN) - 1
     promise("rejected Kafka messages kept once", wanted, rejects, kept=int(rejects) == wanted)
 
 
 def _start_mock_cluster() -> tuple[ck.Producer, str]:
-    """Start a broker inside this process. It ends with the producer."""
+    """Start a broker in this process. It ends with the producer."""
     import confluent_kafka as ck
 
     producer = ck.Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1})
@@ -111,7 +111,7 @@ def _produce(producer: ck.Producer, messages: Sequence[bytes]) -> None:
 
 
 def _write_connectors(file: Path, service: EmbeddedService, brokers: str) -> Path:
-    """Write the file of `snowmelt kafka run`. Small flushes, so that the kill is between two."""
+    """Write the file for `snowmelt kafka run`, with small flushes so that the kill is between two."""
     settings = {
         "brokers": brokers,
         "url": service.url,
@@ -144,7 +144,7 @@ def _wait_until_committed(
         with service.service.database.reading() as connection:
             table = find_table(connection, _NAME)
             channels = list_channels(connection, [table.table_id])
-        # Channels of partitions, without those of end offsets.
+        # Channels of partitions, but not those of end offsets.
         partition_name = re.compile(rf"{_TOPIC}:P\d+")
         tokens = [each.offset_token for each in channels if partition_name.fullmatch(each.name)]
         committed = sum(int(token) + 1 for token in tokens if token)

@@ -119,7 +119,7 @@ class ClientEncodingInstructions:
             self._hex_clients.add((name, client.token_id))
             return False
         if since is not None or now - _token_issued_at(client) < _DECISION_TIMEOUT:
-            raise RowsBusy(reason="how its client writes bytes is known in a moment")
+            raise RowsBusy(reason="the binary encoding of its client is not known yet")
         return True
 
 

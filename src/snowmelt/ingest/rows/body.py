@@ -48,7 +48,7 @@ def decompress_body(body: bytes, encoding: str, max_bytes: int, declared_bytes: 
         return body
     codec = _CODECS_BY_ENCODING.get(encoding)
     if codec is None:
-        raise BodyUnreadable(encoding=repr(encoding), reason="only zstd and gzip are known")
+        raise BodyUnreadable(encoding=repr(encoding), reason="only zstd and gzip are supported")
     if codec == "zstd" and 0 < declared_bytes <= max_bytes:
         with contextlib.suppress(OSError):
             return bytes(pa.decompress(body, declared_bytes, codec, asbytes=True))
@@ -92,5 +92,5 @@ def _parse_one_by_one(data: bytes) -> ParsedBody:
         try:
             rows.append(_decoder.decode(line))
         except _DECODE_ERRORS as error:
-            unreadable[number] = f"line {number} is no JSON: {error}"
+            unreadable[number] = f"line {number} is not JSON: {error}"
     return ParsedBody(rows, unreadable)

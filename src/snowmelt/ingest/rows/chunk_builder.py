@@ -274,8 +274,8 @@ class ErrorRowStager:
 def report_lost_rows(error_rows: StagedErrorRows, reason: str | None) -> None:
     """Log that rejected rows are lost, because their error table does not accept them."""
     _log.warning(
-        "%d refused rows of table %s are not kept: %s",
+        "%d rejected rows of table %s are not kept: %s",
         error_rows.staged_chunk.offer.rows,
         error_rows.requests[0].target.table.name,
-        reason or f"table {error_rows.staged_chunk.offer.table} does not take them",
+        reason or f"table {error_rows.staged_chunk.offer.table} does not accept them",
     )

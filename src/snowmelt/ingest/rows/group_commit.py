@@ -73,7 +73,7 @@ _TABLE_CHANGED_CODES = {
 }
 _MAX_ERROR_TABLE_ATTEMPTS = 3
 _NO_POSITION = ContinuationToken(-1, -1)
-_CONCURRENT_REQUEST_ERROR = RowsBusy(reason="another request came in between")
+_CONCURRENT_REQUEST_ERROR = RowsBusy(reason="another request was committed first")
 
 
 class GroupCommitter:
@@ -124,7 +124,7 @@ class GroupCommitter:
         except Exception as error:  # noqa: BLE001 - answered one by one
             if len(group) > 1 and not isinstance(error, _OUTAGE_ERRORS):
                 if not isinstance(error, ErrorRowCommitMismatch):
-                    _log.warning("a group of %d requests of rows failed: %r", len(group), error)
+                    _log.warning("a group of %d append requests failed: %r", len(group), error)
                 for append in group:
                     self._commit_group([append.with_own_chunk()])
                 return
@@ -137,7 +137,7 @@ class GroupCommitter:
             try:
                 append.respond(outcome)
             except Exception:  # noqa: BLE001 - the next one can be answered
-                _log.exception("a request of rows could not be answered")
+                _log.exception("no response could be sent to an append request")
         for append in again:
             self._commit_group([append])
 

@@ -150,7 +150,7 @@ class _ExpressionCompiler:
                 stored = rule(value, 0)
             except InvalidRow:
                 raise ExpressionFailed(
-                    f"{to_varchar(value)[:100]!r} is no {column.sql_type}"
+                    f"{to_varchar(value)[:100]!r} is not a {column.sql_type}"
                 ) from None
             return _from_stored_value(value, stored, column)
 
@@ -208,15 +208,15 @@ def to_varchar(value: object) -> str:
 
 def _to_number(value: object) -> int | float | Decimal:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
-        raise ExpressionFailed(f"{to_varchar(value)[:100]!r} is no number")
+        raise ExpressionFailed(f"{to_varchar(value)[:100]!r} is not a number")
     if not isinstance(value, str):
         return value
     try:
         found = Decimal(value.strip())
     except DecimalException:
-        raise ExpressionFailed(f"{value[:100]!r} is no number") from None
+        raise ExpressionFailed(f"{value[:100]!r} is not a number") from None
     if not found.is_finite():
-        raise ExpressionFailed(f"{value[:100]!r} is no number")
+        raise ExpressionFailed(f"{value[:100]!r} is not a number")
     if found and not -_MAX_EXPONENT <= _get_exponent(found) <= _MAX_EXPONENT:
         raise ExpressionFailed(f"{value[:100]!r} has too many digits")
     return found
@@ -225,7 +225,7 @@ def _to_number(value: object) -> int | float | Decimal:
 def _to_int(value: object) -> int:
     number = _to_number(value)
     if not math.isfinite(number):
-        raise ExpressionFailed(f"{number} is no count")
+        raise ExpressionFailed(f"{number} is not a valid count")
     return int(number)
 
 

@@ -100,7 +100,7 @@ class RequestBatcher:
                 try:
                     each.respond(error)
                 except Exception:  # noqa: BLE001 - the next one can be told
-                    _log.exception("a request of rows could not be answered")
+                    _log.exception("no response could be sent to an append request")
 
     def _append_together(self, requests: Sequence[PendingRequest]) -> None:
         """Convert and queue the rows of requests from one sender to one pipe."""

@@ -206,7 +206,7 @@ class ConverterPool:
         """Convert the rows by columns. Return None if the result could differ."""
         if copy is not None and copy.items is None:
             return None
-        # A column of fields does not tell a field that is null from one that is missing.
+        # Columns of fields do not distinguish between null and missing fields.
         if copy is None and has_defaults(schema):
             return None
         plain = self.kernel_loader.get_reader(len(data))

@@ -108,7 +108,7 @@ class RowService:
             RequestMalformed: If the channel name is invalid.
         """
         if is_elastic_channel(channel):
-            raise RequestMalformed(reason=f"{ELASTIC_CHANNEL} is no channel that can be opened")
+            raise RequestMalformed(reason=f"{ELASTIC_CHANNEL} is reserved and cannot be opened")
         name = parse_channel_name(channel)
         _reject_nul(request_id, offset_token)
 
@@ -179,7 +179,7 @@ class RowService:
         """
         if len(names) > _MAX_STATUS_CHANNELS:
             raise RequestMalformed(
-                reason=f"at most {_MAX_STATUS_CHANNELS:,} channels may be asked for"
+                reason=f"at most {_MAX_STATUS_CHANNELS:,} channels are allowed in a request"
             )
         wanted = {
             name: elastic_channel_name(sender.user)
@@ -439,7 +439,9 @@ def parse_channel_name(text: str) -> str:
         RequestMalformed: If the name is invalid.
     """
     if not text or "\0" in text:
-        raise RequestMalformed(reason="a channel's name is needed, without the character NUL")
+        raise RequestMalformed(
+            reason="the name of the channel is required and must not contain NUL"
+        )
     return to_internal_name(text)
 
 

@@ -82,7 +82,7 @@ class TableEvolver:
             return str(error)
         if done.added_columns or done.relaxed_columns:
             _log.info(
-                "table %s follows its rows: columns %s added, NOT NULL taken off %s",
+                "schema evolution of table %s: columns %s added, NOT NULL dropped from %s",
                 *(
                     target.table.name,
                     ", ".join(done.added_columns),

@@ -218,7 +218,7 @@ def find_writable_table(
     """
     pipe = tables.find_pipe(connection, path.name)
     if pipe is not None and find_file_pipe(connection, pipe.pipe_id) is not None:
-        raise PipeNotFound(f"{PipeNotFound(pipe=path)} It loads files and takes no rows.")
+        raise PipeNotFound(f"{PipeNotFound(pipe=path)} It loads files and does not accept rows.")
     copy = None if pipe is None else parse_pipe_copy(pipe.definition)
     name = path.default_table if copy is None else resolve_pipe_table(copy, path.name)
     if name is None:

@@ -144,7 +144,7 @@ class _Re2Translator:
         if self._accept("?"):
             if not self._accept(":"):
                 raise self._make_error(
-                    "groups are (…) and (?:…) alone; looking ahead or behind, names and flags "
+                    "the only groups are (…) and (?:…); lookahead, lookbehind, named groups and flags "
                     "are not supported"
                 )
             opening = "(?:"

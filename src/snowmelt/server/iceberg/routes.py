@@ -462,7 +462,7 @@ def _error_response(error: Exception, path: str) -> ServerResponse:
         return ServerResponse(oauth_status, json.dumps(oauth_message).encode())
     if not isinstance(error, SnowmeltError):
         _log.error("%s failed", path, exc_info=error)
-        error = InternalError("The service failed on this request; its log says why.")
+        error = InternalError("The service failed on this request. Its log has the reason.")
     status, kind = error.status, "ServiceFailureException"
     for known, known_status, name in _ERROR_TYPES:
         if isinstance(error, known):

@@ -96,7 +96,7 @@ class InFlightAppends:
             self.held_bytes
             and self.held_bytes + payload.memory_bytes > self.components.limits.max_held_bytes
         ):
-            raise RowsBusy(reason="too many rows are on their way")
+            raise RowsBusy(reason="too many rows are in flight")
         self.held_bytes += payload.memory_bytes
         loop = asyncio.get_running_loop()
         future = self.in_flight[key] = loop.create_future()

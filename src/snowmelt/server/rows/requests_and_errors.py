@@ -173,7 +173,7 @@ def error_response(error: Exception, *, path: str, user: str | None) -> ServerRe
     if not isinstance(error, SnowmeltError):
         _log.error("%s failed for user %s", path, user, exc_info=error)
         # Unexpected error: the request may be valid, so let the client retry it.
-        error = InternalError("The service failed on this request; its log says why.")
+        error = InternalError("The service failed on this request. Its log has the reason.")
     status = _choose_http_status(error)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.warning("%s answered %d to user %s: %s", path, status, user, error)

@@ -80,7 +80,9 @@ class ScopedTokenIssuer:
                 self._cached_claims.clear()
             self._cached_claims[token] = claims
         if claims.exp <= self._clock.now().timestamp():
-            raise AuthenticationFailed(reason="the token has expired; ask /oauth/token for another")
+            raise AuthenticationFailed(
+                reason="the token has expired. Request a new one from /oauth/token"
+            )
         return claims
 
     def get_cached_claims(self, token: bytes) -> ScopedTokenClaims | None:
@@ -91,7 +93,9 @@ class ScopedTokenIssuer:
         return claims
 
     def _unseal(self, token: str) -> ScopedTokenClaims:
-        foreign = AuthenticationFailed(reason="the token is none that /oauth/token gave here")
+        foreign = AuthenticationFailed(
+            reason="/oauth/token of this deployment did not issue the token"
+        )
         if len(token) > _MAX_TOKEN_CHARACTERS:
             raise foreign
         signed, _, sealed = token.rpartition(".")

@@ -104,7 +104,7 @@ class S3Authenticator:
     ) -> S3Identity:
         """Authenticate a request that is signed with temporary credentials of the stage or of a table."""
         if token is None:
-            raise S3Error("AccessDenied", "Addresses cannot be presigned with these credentials.")
+            raise S3Error("AccessDenied", "URLs cannot be presigned with these credentials.")
         stage = encryption_keys.parse_stage_token(self._keyring, token)
         table = None if stage else encryption_keys.parse_table_token(self._keyring, token)
         known = stage or table
@@ -134,7 +134,7 @@ class S3Authenticator:
                 find_user(connection, user)
         except NotFound:
             self._users_valid_until.pop(user, None)
-            raise S3Error("InvalidToken", "The user of this token is gone.") from None
+            raise S3Error("InvalidToken", "The user of this token was dropped.") from None
         with self._lock:
             if len(self._users_valid_until) >= _MAX_CACHED_ENTRIES:
                 self._users_valid_until.clear()

@@ -83,7 +83,7 @@ class AwsChunkedDecoder:
 
     def _read_line(self, data: memoryview) -> tuple[str | None, memoryview]:
         if self._state == "done":
-            raise _malformed_error("something follows the last chunk")
+            raise _malformed_error("there is data after the last chunk")
         end = bytes(data[: _MAX_LINE_BYTES + 2]).find(b"\n")
         if end < 0:
             self._line += data
@@ -363,7 +363,7 @@ def verify_signed_body(call: AuthorizedS3Request, body: bytes) -> bytes:
         S3Error: If the body does not match, or is chunked.
     """
     if _make_chunked_decoder(call) is not None:
-        raise S3Error("NotImplemented", "This body cannot come in chunks.")
+        raise S3Error("NotImplemented", "This body must not be chunked.")
     promised = _declared_sha256(call)
     found = hashlib.sha256(body).hexdigest()
     if promised is not None and found != promised:

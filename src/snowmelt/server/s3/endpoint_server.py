@@ -167,10 +167,10 @@ class S3Service:
                     removed = delete_orphaned_files(database, files, self._orphan_cutoff())
                     swept = True
                     if removed:
-                        _log.info("removed %d files that a crash left behind", removed)
+                        _log.info("deleted %d files of interrupted uploads", removed)
                 delete_dropped_files(database, files, self._clock.now())
             except Exception:  # noqa: BLE001 - the next round may work
-                _log.exception("tidying up objects failed; trying again")
+                _log.exception("deleting unreferenced objects failed; retrying")
             self._stopping.wait(self._settings.cleanup_interval_s)
 
 

@@ -96,7 +96,7 @@ class SelectOperation:
         """
         del bucket
         if not self._free_slots.acquire(blocking=False):
-            raise SelectError("Busy", "Too many queries run already; try again in a moment.")
+            raise SelectError("Busy", "Too many queries are running. Retry later.")
         loop = asyncio.get_running_loop()
         try:
             query = _RunningQuery(
@@ -122,7 +122,7 @@ class SelectOperation:
         check_version_id(call)
         if "range" in call.headers:
             raise SelectError(
-                "UnsupportedRangeHeader", "A query takes a ScanRange, not the header Range."
+                "UnsupportedRangeHeader", "Use ScanRange in the request, not the header Range."
             )
         plain = _parse_plain_type(call.headers.get("accept", ""))
         dialect = self._requested_dialect(call)
@@ -130,7 +130,8 @@ class SelectOperation:
         many = call.headers.get(OBJECTS_HEADER, "one").lower()
         if many not in {"one", "many"}:
             raise SelectError(
-                "InvalidRequestParameter", f"{OBJECTS_HEADER} is {many!r}; it is one or many."
+                "InvalidRequestParameter",
+                f"Invalid {OBJECTS_HEADER} {many!r}. Expected one or many.",
             )
         source = _open_matching_objects(call, key) if many == "many" else _open_object(call, key)
         try:

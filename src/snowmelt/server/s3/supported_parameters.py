@@ -57,7 +57,7 @@ IGNORED_HEADERS: Mapping[str, str] = {
 NEUTRAL_HEADER_VALUES: Mapping[str, tuple[frozenset[str], str]] = {
     "x-amz-acl": (
         frozenset({"private", "bucket-owner-full-control", "bucket-owner-read"}),
-        "there are no ACLs: grants of the catalog decide",
+        "ACLs are not supported: grants in the catalog control access",
     ),
     "x-amz-bucket-namespace": (frozenset({"global"}), "there is one namespace of buckets"),
     "x-amz-bucket-object-lock-enabled": (frozenset({"false"}), "no object is locked"),
@@ -66,7 +66,7 @@ NEUTRAL_HEADER_VALUES: Mapping[str, tuple[frozenset[str], str]] = {
     "x-amz-object-ownership": (frozenset({"bucketownerenforced"}), "objects belong to the bucket"),
     "x-amz-optional-object-attributes": (
         frozenset({"restorestatus"}),
-        "no object is archived, so there is no status to tell",
+        "objects are never archived and have no restore status",
     ),
     "x-amz-storage-class": (frozenset({"standard"}), "there is one class"),
     "x-amz-tagging": (frozenset({""}), "there are no tags"),

@@ -95,7 +95,7 @@ class FileCallLog:
         except (SnowmeltError, OSError) as error:
             # Only log the failure: calls may have cost money, so the query must not fail for its
             # log.
-            _log.warning("Calls are not written down: %s", error)
+            _log.warning("Cannot write the log of external function calls: %s", error)
         self._object_count += 1
         self._lines.clear()
 

@@ -79,7 +79,7 @@ def test_a_secret_itself_is_refused_and_not_repeated(word: str, value: str) -> N
     [
         ("CREATE API INTEGRATION i", "API_PROVIDER is missing"),
         ("CREATE API INTEGRATION i API_PROVIDER = http", "API_ALLOWED_PREFIXES is missing"),
-        ("CREATE API INTEGRATION i API_PROVIDER = ftp", "API_PROVIDER is AWS_API_GATEWAY, "),
+        ("CREATE API INTEGRATION i API_PROVIDER = ftp", "API_PROVIDER must be AWS_API_GATEWAY, "),
         (
             "CREATE API INTEGRATION i API_ALLOWED_PREFIXES = ('h')",
             "API_ALLOWED_PREFIXES: The URL does not begin with https://",
@@ -89,12 +89,12 @@ def test_a_secret_itself_is_refused_and_not_repeated(word: str, value: str) -> N
             "API_BLOCKED_PREFIXES: The URL has a query",
         ),
         (HEAD + "ENABLED = MAYBE", "Expected TRUE or FALSE here, not MAYBE"),
-        (HEAD + "AUTHENTICATION = OAUTH", "AUTHENTICATION is NONE, BASIC, BEARER or SIGV4"),
-        (HEAD + "COLOUR = 'x'", "COLOUR is no clause of an API integration; there are"),
+        (HEAD + "AUTHENTICATION = OAUTH", "AUTHENTICATION must be NONE, BASIC, BEARER or SIGV4"),
+        (HEAD + "COLOUR = 'x'", "COLOUR is not a clause of an API integration. Valid clauses:"),
         (HEAD + "USER = 'x' USER = 'y'", "USER is given twice"),
         ("ALTER INTEGRATION i UNSET API_PROVIDER", "API_PROVIDER cannot be UNSET"),
         ("ALTER INTEGRATION i SET", "Expected a clause of ALTER INTEGRATION here"),
-        ("DROP INTEGRATION i CASCADE", "Nothing may follow DROP INTEGRATION"),
+        ("DROP INTEGRATION i CASCADE", "Expected the end of the statement after DROP INTEGRATION"),
         ("GRANT SELECT ON INTEGRATION i TO ROLE r", "SELECT cannot be granted on a integration"),
     ],
 )

@@ -74,10 +74,13 @@ def test_without_the_kind_a_statement_says_what_it_can_of_either() -> None:
         # The kind that understands more of it says what is wrong.
         (
             "ALTER INTEGRATION i SET EXTERNAL_OAUTH_ISSUER = 'i' COLOUR = 1",
-            "COLOUR is no clause of a security integration",
+            "COLOUR is not a clause of a security integration",
         ),
         ("ALTER INTEGRATION i SET API_KEY = 'k' ", "API_KEY is a reference"),
-        ("DROP SECURITY INTEGRATION i CASCADE", "Nothing may follow DROP SECURITY INTEGRATION"),
+        (
+            "DROP SECURITY INTEGRATION i CASCADE",
+            "Expected the end of the statement after DROP SECURITY INTEGRATION",
+        ),
     ],
 )
 def test_what_cannot_be_said_is_refused_with_a_sentence(text: str, reason: str) -> None:

@@ -197,8 +197,8 @@ def test_a_row_without_a_value_leaves_all_to_the_row_by_row_way() -> None:
         ("$1:a * 2", "'1e999999999' has too many digits"),
         ("SUBSTR('abc', 1, $1:a)", "'1e999999999' has too many digits"),
         ("ROUND(1.5, '-1e999999999')", "'-1e999999999' has too many digits"),
-        ("SUBSTR('abc', 'NaN'::float)", "nan is no count"),
-        ("SUBSTR('abc', 1, 'inf'::float)", "inf is no count"),
+        ("SUBSTR('abc', 'NaN'::float)", "nan is not a valid count"),
+        ("SUBSTR('abc', 1, 'inf'::float)", "inf is not a valid count"),
     ],
 )
 def test_numbers_without_end_refuse_their_row_at_once(expression: str, reason: str) -> None:

@@ -91,3 +91,13 @@ def test_a_failure_while_a_connector_is_made_is_kept_and_retried(file: Path) -> 
     running.join()
     assert {each.failure for each in supervisor.statuses} == {"no connector can be made"}
     assert not any(each.is_running for each in supervisor.statuses)
+
+
+def test_the_file_in_the_documentation_is_valid(file: Path) -> None:
+    page = Path(__file__).parents[4] / "docs" / "how-to" / "run-kafka-connectors.md"
+    file.write_text(page.read_text().partition("```toml\n")[2].partition("```")[0])
+    settings = read_supervisor_settings(file)
+    assert settings.metrics == "127.0.0.1:9188"
+    clicks, logs = settings.connectors
+    assert clicks.options.find_table("clicks") == "demo.public.clicks"
+    assert logs.options.find_table("app.logs") == "demo.public.app"

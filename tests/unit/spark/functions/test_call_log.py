@@ -81,4 +81,4 @@ def test_a_ledger_that_cannot_be_written_ends_no_query(
 ) -> None:
     (tmp_path / "_calls").write_text("in the way")
     written(tmp_path, ManualClock(START), "b1").close()
-    assert "Calls are not written down" in caplog.text
+    assert "Cannot write the log of external function calls" in caplog.text

@@ -113,7 +113,7 @@ def _render_row(name: TableName, row: dict[str, Any]) -> Html:
     origin = ""
     if row["loads"]:
         origin = "It was loaded by " + ", ".join(
-            each or "a load before the lineage" for each in row["loads"]
+            each or "a load older than the records of native files" for each in row["loads"]
         )
     elif len(row["chunks"]) > 1:
         origin = f"It comes from one of {len(row['chunks'])} chunks, because its file is sorted."

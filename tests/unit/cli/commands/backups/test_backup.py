@@ -59,7 +59,7 @@ def test_a_point_is_made_listed_verified_restored_and_expired(filled: Run, tmp_p
         (["backup", "expire", ".", "--keep", "a month"], "Invalid age 'a month'"),
         (["backup", "points", "--public-key", "missing.pub"], "there is no public key"),
         (["backup", "new-key", "backup.key"], "already exists"),
-        (["restore", ".", "--to", "latest", "--private-key", "backup.key"], "it has no point"),
+        (["restore", ".", "--to", "latest", "--private-key", "backup.key"], "the backup is empty"),
     ],
 )
 def test_what_is_missing_or_wrong_is_named(filled: Run, words: list[str], message: str) -> None:
