@@ -55,7 +55,9 @@ def key_pair() -> tuple[str, str]:
 class Running:
     """Context with a running `snowmelt serve` on a free port, with the default durability."""
 
-    def __init__(self, folder: Path | None = None, **settings: Any) -> None:
+    def __init__(self, folder: Path | None = None, *, empty: bool = False, **settings: Any) -> None:
+        """Prepare a service; with `empty` without a database and a user."""
+        self._is_empty = empty
         self._own: tempfile.TemporaryDirectory[str] | None = None
         if folder is None:
             self._own = tempfile.TemporaryDirectory(prefix="snowmelt-bench-")
@@ -79,12 +81,13 @@ class Running:
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.execute(
-            "CREATE DATABASE IF NOT EXISTS bench",
-            f"CREATE USER IF NOT EXISTS bench RSA_PUBLIC_KEY = '{self._public_key}' "
-            "DEFAULT_ROLE = ACCOUNTADMIN",
-            "GRANT ROLE ACCOUNTADMIN TO USER bench",
-        )
+        if not self._is_empty:
+            self.execute(
+                "CREATE DATABASE IF NOT EXISTS bench",
+                f"CREATE USER IF NOT EXISTS bench RSA_PUBLIC_KEY = '{self._public_key}' "
+                "DEFAULT_ROLE = ACCOUNTADMIN",
+                "GRANT ROLE ACCOUNTADMIN TO USER bench",
+            )
         self.start()
         return self
 

@@ -66,6 +66,10 @@ LOOPS = {
         "PyIceberg and DuckDB beside COPY, migration, compaction and streaming, all of them killed",
         (str(HERE / "iceberg_together.py"), "--seconds", "600"),
     ),
+    "kafka": Loop(
+        "messages lost, doubled or out of order by 200 kills of Kafka connector, service and broker",
+        (str(HERE / "kafka_kills.py"), "--kills", "200"),
+    ),
     "publications": Loop(
         "snapshots for engines in any order of chunks, migrations and clean-ups, with new seeds",
         _search("tests/unit/table/test_snapshot_publication.py"),

@@ -61,6 +61,7 @@ pytest_plugins = [
     "fixtures.postgres",
     "fixtures.catalog",
     "fixtures.chunks",
+    "fixtures.replicas",
     "fixtures.backups",
     "fixtures.copy",
     "fixtures.service",

@@ -1,17 +1,17 @@
-"""Snowmelt: exactly-once streaming ingestion, within a second, into open tables on Spark.
+"""Snowmelt: exactly-once streaming ingestion into Iceberg tables that Spark can query.
 
 `errors`: the public error tree.
 `clock`, `config`, `config_file`, `backoff`: time, settings, `snowmelt.toml`, retry delays.
 `sigv4`, `http_heads`: AWS signatures, heads of HTTP/1.1 messages.
-`failpoints`, `tracing`, `jit`: test interruption points, OpenTelemetry spans, compiled kernels.
-`json`: the exact reader of JSON and its compiled scanner.
+`failpoints`, `tracing`, `jit`: failpoints for tests, OpenTelemetry spans, compiled kernels.
+`json`: exact JSON reader and its compiled scanner.
 `schema`, `storage`, `blob`, `wire`: columns and types, object stores, blob format, HTTP messages.
-`kernels`: compiled scanners of texts.
+`kernels`: compiled text scanners.
 `functions`: external functions in SQL, and the SDK for their services.
 `catalog`: tables, channels, users and jobs in a SQL database.
-`table`, `buckets`: native tables with migration and compaction, S3 buckets.
-`integrity`: checks of what is stored, and traces of rows.
-`backup`: backups of an installation, and their restoration.
+`table`, `buckets`: native tables, their migration and compaction; S3 buckets.
+`integrity`: integrity checks of stored data, and traces of rows.
+`backup`: backup and restoration of an installation.
 `load`, `loaders`: COPY (sources, filters, parsers) and the programs that run it.
 `select`: S3 Select queries on objects.
 `client`: the Python SDK.
@@ -20,8 +20,8 @@
 `query`: plain queries without Spark.
 `cli`, `embedded`, `testing`: the command line, a service in this process, public test support.
 
-The names exported here are the SDK's. Each is imported at first use, so `import snowmelt` is fast
-and no package loads another one. Their types are in `__init__.pyi`.
+The names exported here belong to the SDK. Each is imported at first use, so `import snowmelt` is
+fast and loads no other package. Their types are in `__init__.pyi`.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ def __dir__() -> list[str]:
 
 
 class _ExportPreservingModule(ModuleType):
-    """Keeps the function `snowmelt.embedded` from being hidden by the module of that name."""
+    """Module type that prevents the module `snowmelt.embedded` from hiding the function of that name."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        # The import system binds a submodule to its package after loading it.
+        # The import system assigns a submodule to its package's attribute after loading it.
         if not (name in _EXPORT_MODULES and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 

@@ -1,4 +1,4 @@
-"""Entry point of `python -m snowmelt`, the same as the command `snowmelt`."""
+"""Entry point of `python -m snowmelt`, which equals the command `snowmelt`."""
 
 import sys
 

@@ -11,10 +11,10 @@ from snowmelt.clock import Clock
 def growing_delays_s(
     initial_s: float, max_s: float, *, factor: float = 2.0, jitter: float = 0.25
 ) -> Iterator[float]:
-    """Yield delays in seconds without end; each is `factor` times the previous one, up to `max_s`.
+    """Yield delays in seconds, infinitely. Each is `factor` times the previous one, up to `max_s`.
 
-    Each delay is shortened at random by up to `jitter` (0 to 1) of its length, so that many clients of
-    a recovered service do not arrive at the same time.
+    Each delay is shortened at random by up to the fraction `jitter` (0 to 1), so that the clients
+    of a recovered service do not retry at the same time.
     """
     delay_s = initial_s
     while True:
@@ -23,7 +23,7 @@ def growing_delays_s(
 
 
 class Backoff:
-    """`growing_delays_s` up to a deadline. Not thread-safe."""
+    """Exponential backoff: `growing_delays_s` until a deadline. Not thread-safe."""
 
     def __init__(
         self,
@@ -45,15 +45,15 @@ class Backoff:
         self._delays_s = growing_delays_s(self._initial_delay_s, self._max_delay_s)
 
     def restart_deadline(self) -> None:
-        """Restart the deadline but keep the delays: the service responded, but is busy."""
+        """Restart the deadline but keep the delays, for a service that responded but is busy."""
         self._deadline = self._clock.monotonic() + self.timeout_s
 
     @property
     def is_expired(self) -> bool:
-        """Whether the deadline has passed."""
+        """True if the deadline has passed."""
         return self._clock.monotonic() >= self._deadline
 
     def next_delay_s(self) -> float | None:
-        """Return the seconds to wait before the next attempt, None after the deadline."""
+        """Return the seconds to wait before the next attempt, or None after the deadline."""
         left_s = self._deadline - self._clock.monotonic()
         return None if left_s <= 0 else min(next(self._delays_s), left_s)

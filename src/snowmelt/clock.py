@@ -1,4 +1,4 @@
-"""Clocks passed as a dependency, so that tests control the time."""
+"""Clocks, which are passed as a dependency so that tests can control the time."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the rest of Snowmelt knows of time."""
+    """Interface of all clocks."""
 
     def now(self) -> dt.datetime:
-        """Return the wall-clock instant, aware, in UTC. It may jump backwards."""
+        """Return the wall-clock time as an aware UTC datetime. It may jump backwards."""
 
     def monotonic(self) -> float:
-        """Return seconds that never go backwards; only differences mean anything."""
+        """Return monotonic seconds. Only differences are meaningful."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait; zero and negative values return at once."""
+        """Block this thread for a number of seconds. Return immediately if it is not positive."""
 
     async def pause(self, seconds: float) -> None:
-        """Wait without holding up the event loop; zero and negative values only yield to it."""
+        """Suspend this task for `seconds`. If that is not positive, only yield to the event loop."""
 
 
 class SystemClock:
@@ -33,23 +33,24 @@ class SystemClock:
         return dt.datetime.now(dt.UTC)
 
     def monotonic(self) -> float:
-        """Return the machine's monotonic seconds."""
+        """Return the machine's monotonic clock in seconds."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Block this thread."""
+        """Block this thread for a number of seconds."""
         if seconds > 0:
             time.sleep(seconds)
 
     async def pause(self, seconds: float) -> None:
-        """Let other tasks of the event loop run."""
+        """Suspend this task for a number of seconds; other tasks of the event loop run."""
         await _import_asyncio().sleep(max(seconds, 0.0))
 
 
 class ManualClock:
-    """A clock that stands still until it is moved; thread-safe.
+    """A clock that moves only when a test advances it. Thread-safe.
 
-    `sleep` and `pause` advance it at once instead of waiting, so code under test never blocks.
+    `sleep` and `pause` advance it immediately instead of waiting, so code under test does not
+    block.
     """
 
     def __init__(self, start: dt.datetime) -> None:
@@ -58,43 +59,43 @@ class ManualClock:
         self._lock = threading.Lock()
 
     def now(self) -> dt.datetime:
-        """Return the instant that was set."""
+        """Return the current time of this clock."""
         with self._lock:
             return self._now
 
     def monotonic(self) -> float:
-        """Return the seconds advanced so far; moving the wall clock back leaves it alone."""
+        """Return the seconds advanced so far. `set_wall` does not change them."""
         with self._lock:
             return self._monotonic
 
     def sleep(self, seconds: float) -> None:
-        """Advance both times by `seconds`."""
+        """Advance wall clock and monotonic time by `seconds`."""
         self.advance(max(seconds, 0.0))
 
     async def pause(self, seconds: float) -> None:
-        """Advance both times by `seconds`, and let other tasks run once."""
+        """Advance both times by `seconds`, and yield to the event loop once."""
         self.advance(max(seconds, 0.0))
         await _import_asyncio().sleep(0)
 
     def advance(self, seconds: float) -> None:
-        """Move wall clock and monotonic time forward."""
+        """Advance wall clock and monotonic time by `seconds`."""
         with self._lock:
             self._now += dt.timedelta(seconds=seconds)
             self._monotonic += seconds
 
     def set_wall(self, now: dt.datetime) -> None:
-        """Set the wall clock alone, backwards too, as an operator or NTP would."""
+        """Set only the wall clock, also backwards, as an operator or NTP may do."""
         with self._lock:
             self._now = now
 
 
 def _import_asyncio() -> ModuleType:
-    """Load the event loop only where there is one: most that need a clock have none."""
+    """Import asyncio at first use, because most programs that use a clock have no event loop."""
     import asyncio
 
     return asyncio
 
 
 def to_epoch_ms(timestamp: dt.datetime) -> int:
-    """Return milliseconds since 1970 of an aware instant."""
+    """Convert an aware datetime to milliseconds since 1970."""
     return round(timestamp.timestamp() * 1000)

@@ -1,6 +1,6 @@
-"""Settings, from defaults, the configuration file, the environment and arguments.
+"""Settings from defaults, the configuration file, the environment and arguments.
 
-A later source in this list overrides an earlier one.
+Sources override each other in this order: later ones take precedence.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _ALLOWED_VALUES = {
     "log_format": ("text", "json"),
     "console": ("auto", "off", "read", "write"),
 }
-# Zero would stop the work that these settings pace or limit, or repeat it without pause.
+# These settings must be positive: zero would stop the work that they control, or repeat it without
+# pause.
 _POSITIVE_SETTINGS = (
     *("select_queries", "stage_credentials_s", "group_limit", "lease_s", "cleanup_interval_s"),
     *("migrate_interval_s", "migrate_max_chunks", "file_batch_files", "file_batch_bytes"),
@@ -247,9 +248,9 @@ class Settings:
         """Return the settings of this process.
 
         Args:
-            data_dir: Overrides the setting of this name.
+            data_dir: Overrides the setting `data_dir`.
             config_file: Configuration file. None: the one that `find_config_file` returns.
-            overrides: Settings by name. None: not given.
+            overrides: Settings by name. A value of None means not given.
 
         Raises:
             ConfigurationError: If a name is unknown or a value is invalid.
@@ -262,7 +263,7 @@ class Settings:
     def from_environment(
         cls, environment: Mapping[str, str], *, file: ConfigFile | None = None, **overrides: object
     ) -> Settings:
-        """Return settings from these variables and this configuration file only.
+        """Return the settings from these variables and this configuration file only.
 
         Raises:
             ConfigurationError: If a name is unknown or a value is invalid.
@@ -283,7 +284,7 @@ class Settings:
 
     @property
     def public_host_names(self) -> frozenset[str]:
-        """The host names of `public_hosts`, in lower case."""
+        """The host names in `public_hosts`, in lower case."""
         names = (each.strip().rstrip(".").lower() for each in self.public_hosts.split(","))
         return frozenset(name for name in names if name)
 
@@ -293,7 +294,7 @@ class Settings:
         return self.host in _LOOPBACK_HOSTS or self.host.startswith("127.")
 
     def list_reserved_paths(self) -> tuple[str, ...]:
-        """Return the files and folders of the installation, where commands must not write."""
+        """Return the files and folders of the installation, to which commands must not write output."""
         catalog = self.catalog_url.partition("?")[0]
         files = [catalog.removeprefix("sqlite:///")] if catalog.startswith("sqlite:///") else []
         places = [str(self.data_dir), self.stage_url, self.warehouse_url]
@@ -303,7 +304,7 @@ class Settings:
 
     def to_environment(self) -> dict[str, str]:
         """Return the environment variables that give a child process the same settings."""
-        # The values are those of the configuration file already.
+        # Empty: the values of the configuration file are already included.
         texts = {CONFIG_FILE_VARIABLE: ""}
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
@@ -313,12 +314,13 @@ class Settings:
         return texts
 
 
-# Set for child processes of a service. Their standard input is a pipe that closes with the service.
+# Set for child processes of a service. Their standard input is a pipe that closes when the service
+# ends.
 PARENT_PIPE_VARIABLE = "SNOWMELT_PARENT_PIPE"
 
 
 def has_parent_pipe() -> bool:
-    """Return True if a service started this process and holds the other end of its input."""
+    """Return True if a service started this process and holds the other end of its standard input."""
     return PARENT_PIPE_VARIABLE in os.environ
 
 
@@ -327,14 +329,14 @@ def copy_environment() -> dict[str, str]:
     return dict(os.environ)
 
 
-# Variables that are read where they are used.
+# Variables that are no settings: the code that uses them reads them.
 _NON_SETTING_VARIABLES = frozenset(
     {PARENT_PIPE_VARIABLE, CONFIG_FILE_VARIABLE, PROFILE_VARIABLE, "SNOWMELT_FAULT"}
 )
 
 
 def find_unknown_variables() -> list[str]:
-    """Return the variables with the prefix of settings that are no settings, sorted."""
+    """Return the sorted variables that have the prefix of settings but are unknown."""
     known = {variable_for_setting(each.name) for each in dataclasses.fields(Settings)}
     return sorted(
         name
@@ -344,10 +346,10 @@ def find_unknown_variables() -> list[str]:
 
 
 def describe_unknown_variables() -> Iterator[str]:
-    """Yield a warning for each variable that looks like a setting and is none."""
+    """Yield a warning for each unknown variable that has the prefix of settings."""
     known = [variable_for_setting(each.name) for each in dataclasses.fields(Settings)]
     for name in find_unknown_variables():
-        # The names share a prefix, so only near matches say something.
+        # All names share a prefix, so require a close match.
         close = difflib.get_close_matches(name, known, n=1, cutoff=_SIMILARITY_CUTOFF)
         hint = f" Did you mean {close[0]}?" if close else ""
         yield f"Unknown setting {name} in the environment, ignored.{hint}"
@@ -359,7 +361,7 @@ def variable_for_setting(setting: str) -> str:
 
 
 def read_environment_variable(name: str) -> str | None:
-    """Return an environment variable, None if it is not set."""
+    """Return an environment variable, or None if it is not set."""
     return os.environ.get(name)
 
 
@@ -367,9 +369,9 @@ _NUMBA_CACHE_VARIABLE = "NUMBA_CACHE_DIR"
 
 
 def set_numba_cache_dir(folder: Path, *, package: Path = Path(__file__).parent / "kernels") -> None:
-    """Store compiled kernels in `folder` if the folder of the package is read-only.
+    """Store compiled kernels in `folder` if the package's folder is read-only.
 
-    Call it before numba is imported. It does nothing if `NUMBA_CACHE_DIR` is set.
+    Must be called before numba is imported. Does nothing if `NUMBA_CACHE_DIR` is set.
     """
     if _NUMBA_CACHE_VARIABLE in os.environ:
         return
@@ -381,7 +383,7 @@ def set_numba_cache_dir(folder: Path, *, package: Path = Path(__file__).parent /
         os.environ[_NUMBA_CACHE_VARIABLE] = str(folder)
 
 
-# Settings with a path or a URL, which in the configuration file start at its folder.
+# Settings with a path or a URL. In the configuration file, relative paths start at its folder.
 _PATH_SETTINGS = (
     *("data_dir", "keys_dir", "objects_dir", "secrets_dir", "stage_url", "warehouse_url"),
     *("tls_cert", "tls_key", "metrics_token_file"),
@@ -394,7 +396,7 @@ _TOML_TYPES: dict[type, tuple[type | UnionType, str]] = {
 
 
 def get_toml_type(default: object) -> tuple[type | UnionType, str]:
-    """Return the type that a setting has in the configuration file, and its name."""
+    """Return the type of a setting in the configuration file, and the type's name for messages."""
     return _TOML_TYPES.get(type(default), (str, "a string"))
 
 
@@ -454,7 +456,7 @@ def _read_file_values(
 
 
 def _fill_path_defaults(values: dict[str, object]) -> dict[str, object]:
-    """Return the values with default locations inside the data folder, as absolute paths."""
+    """Fill empty locations with their defaults in the data folder, and make paths absolute."""
     data_dir = Path(str(values.get("data_dir", "snowmelt-data"))).expanduser().absolute()
 
     def placed(name: str, default: str) -> Path:
@@ -502,7 +504,7 @@ def _validate_settings(settings: Settings) -> Settings:
 
 
 def _parse_value(name: str, value: object, default: object) -> object:
-    """Return `value`, usually text, in the type of the default."""
+    """Convert `value`, usually text, to the type of the default."""
     try:
         match default:
             case bool():

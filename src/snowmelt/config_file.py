@@ -1,4 +1,4 @@
-"""The configuration file `snowmelt.toml`: settings of this machine, and profiles of services.
+"""The configuration file `snowmelt.toml`: settings of this machine, and connection profiles.
 
 ```toml
 [settings]
@@ -11,8 +11,8 @@ user = "loader"
 private_key = "loader.pem"
 ```
 
-Relative paths in the file start at the folder of the file. The file holds no secrets, only paths
-of files that do.
+Relative paths in the file start at the folder of the file. The file contains no secrets, only paths
+of files with secrets.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _profile_field(description: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """How to reach one service, and as whom; None where the file says nothing."""
+    """Connection profile: URL and credentials of a service. Fields not in the file are None."""
 
     name: str
     url: str | None = _profile_field("Address of the service, such as https://host:8080")
@@ -60,7 +60,7 @@ _PROFILE_PATHS = ("private_key", "ca_file")
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A configuration file as read; values of `settings` are not validated yet."""
+    """A parsed configuration file. Values in `settings` are not validated yet."""
 
     path: Path
     settings: Mapping[str, object]
@@ -68,12 +68,12 @@ class ConfigFile:
     _lines: Mapping[str, int]
 
     def locate(self, setting: str) -> str:
-        """Return the file and line of a setting, as `FILE:LINE`."""
+        """Return the position of a setting as `FILE:LINE`."""
         line = self._lines.get(setting)
         return f"{self.path}:{line}" if line else str(self.path)
 
     def resolve_path(self, text: str) -> str:
-        """Return a path of the file as an absolute path; a URL stays as it is."""
+        """Make a path in the file absolute. URLs stay unchanged."""
         if "://" in text or not text:
             return text
         return str(self.path.parent.absolute() / Path(text).expanduser())
@@ -90,11 +90,11 @@ class ConfigFile:
 
 
 def find_config_file(environment: Mapping[str, str] | None = None) -> Path | None:
-    """Return the configuration file of this process, None if there is none.
+    """Return the path of this process's configuration file, or None if there is none.
 
-    The first one that exists of: `SNOWMELT_CONFIG`, `snowmelt.toml` in the current folder, in the
-    folder `snowmelt` of the user's configuration (`XDG_CONFIG_HOME`, or `~/.config`), and in
-    `/etc/snowmelt`. An empty `SNOWMELT_CONFIG` means none.
+    It is the file that `SNOWMELT_CONFIG` names, or else the first existing `snowmelt.toml` in the
+    current folder, in the folder `snowmelt` of the user's configuration (`XDG_CONFIG_HOME`, or
+    `~/.config`), and in `/etc/snowmelt`. An empty `SNOWMELT_CONFIG` means no file.
     """
     environment = os.environ if environment is None else environment
     given = environment.get(CONFIG_FILE_VARIABLE)
@@ -106,10 +106,10 @@ def find_config_file(environment: Mapping[str, str] | None = None) -> Path | Non
 
 
 def load_config_file(path: str | os.PathLike[str] | None = None) -> ConfigFile | None:
-    """Read the configuration file at `path`; None: the one that `find_config_file` returns.
+    """Read the configuration file at `path`. None: the file that `find_config_file` returns.
 
     Raises:
-        InvalidConfigFile: If the file cannot be read, or is no valid configuration file.
+        InvalidConfigFile: If the file cannot be read or is invalid.
     """
     found = find_config_file() if path is None else Path(path).expanduser()
     return None if found is None else read_config_file(found)
@@ -126,7 +126,7 @@ def read_config_file(path: Path) -> ConfigFile:
         document = tomllib.loads(text)
     except OSError as error:
         raise InvalidConfigFile(path=path, reason=error.strerror or str(error)) from None
-    except ValueError as error:  # not UTF-8, or not TOML, with line and column
+    except ValueError as error:  # not UTF-8 or not TOML; the error has line and column
         raise InvalidConfigFile(path=path, reason=str(error)) from None
     check_keys(path, "table", document, ("settings", "profiles"))
     for name in ("settings", "profiles"):
@@ -147,12 +147,13 @@ def find_profile(name: str | None, path: str | os.PathLike[str] | None = None) -
     """Return a profile of the configuration file.
 
     Args:
-        name: None: the one that `SNOWMELT_PROFILE` names, else `default`, or None without that.
-        path: The file. None: the one that `find_config_file` returns.
+        name: Name of the profile. None: the name in `SNOWMELT_PROFILE`, or else `default`, which
+            may be missing.
+        path: The configuration file. None: the file that `find_config_file` returns.
 
     Raises:
-        ProfileNotFound: If a profile is named and does not exist.
-        InvalidConfigFile: If the file cannot be read, or is no valid configuration file.
+        ProfileNotFound: If the named profile does not exist.
+        InvalidConfigFile: If the file cannot be read or is invalid.
     """
     file = load_config_file(path)
     name = name or os.environ.get(PROFILE_VARIABLE) or None
@@ -167,10 +168,10 @@ def find_profile(name: str | None, path: str | os.PathLike[str] | None = None) -
 
 
 def check_keys(path: Path, kind: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Check that each key is known.
+    """Check that all keys are known.
 
     Raises:
-        InvalidConfigFile: If one is not; the message suggests a similar one.
+        InvalidConfigFile: If a key is unknown. The message suggests a similar key.
     """
     known = list(known)
     for name in given:
@@ -194,7 +195,7 @@ def _make_profile(file: ConfigFile, name: str, keys: object) -> Profile:
 
 
 def _find_lines(text: str) -> dict[str, int]:
-    """Return the lines, from 1, of the keys in `[settings]`."""
+    """Return the line number (from 1) of each key in `[settings]`."""
     lines: dict[str, int] = {}
     table = ""
     for number, line in enumerate(text.splitlines(), start=1):

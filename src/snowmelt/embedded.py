@@ -1,4 +1,4 @@
-"""A complete service and its client inside this process, for one user."""
+"""A complete service and its client in this process, for a single user."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _KEY_FILE = "embedded.pem"
 
 
 class EmbeddedService:
-    """A service in a thread of this process, on a free port of 127.0.0.1.
+    """A service that runs in a thread of this process, on a free port of 127.0.0.1.
 
-    Its user EMBEDDED has the role ACCOUNTADMIN; the private key is in the folder `keys` of the data
-    folder.
+    Its user EMBEDDED has the role ACCOUNTADMIN. The user's private key is in the folder `keys` of
+    the data folder.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class EmbeddedService:
             DataFolderBusy: If another service uses the data folder.
             ConfigurationError: If settings are invalid.
         """
-        # Any free port: only clients of this process use it.
+        # Any free port, because only clients in this process use it.
         chosen: dict[str, Any] = {
             "port": 0,
             "s3_port": 0,
@@ -71,7 +71,7 @@ class EmbeddedService:
 
     @property
     def url(self) -> str:
-        """Address of the service."""
+        """URL of the service."""
         return self._running.url
 
     @property
@@ -86,11 +86,11 @@ class EmbeddedService:
 
     @property
     def private_key_file(self) -> Path:
-        """File with the private key of its user."""
+        """File with the private key of user EMBEDDED."""
         return self._settings.keys_dir / _KEY_FILE
 
     def sql(self, text: str) -> StatementResult:
-        """Execute a statement, other than a query, as ACCOUNTADMIN.
+        """Execute a statement that is not a query, as ACCOUNTADMIN.
 
         Raises:
             StatementError: If the statement cannot be parsed.
@@ -105,7 +105,7 @@ class EmbeddedService:
         )
 
     def client(self, **options: Unpack[ClientOptions]) -> Client:
-        """Return a new client of user EMBEDDED; options as for `snowmelt.Client`."""
+        """Create a client for user EMBEDDED. Options are those of `snowmelt.Client`."""
         return Client(
             self.url,
             user=EMBEDDED_USER,
@@ -132,12 +132,12 @@ class EmbeddedService:
 
 
 class EmbeddedClient(Client):
-    """A client with a service of its own: closing it stops both."""
+    """A client that owns an embedded service. Closing it stops both."""
 
     def __init__(
         self, data_dir: str | os.PathLike[str] | None = None, **options: Unpack[ClientOptions]
     ) -> None:
-        """Start a service on `data_dir` and connect to it; options as for `snowmelt.Client`."""
+        """Start a service on `data_dir` and connect to it. Options are those of `snowmelt.Client`."""
         self._embedded = EmbeddedService(data_dir)
         try:
             super().__init__(
@@ -153,7 +153,7 @@ class EmbeddedClient(Client):
 
     @property
     def service(self) -> EmbeddedService:
-        """The service it owns."""
+        """The service that the client owns."""
         return self._embedded
 
     def close(self, timeout: dt.timedelta | None = None) -> None:
@@ -171,7 +171,7 @@ def embedded(
 
     Args:
         data_dir: Data folder. None: `./snowmelt-data`.
-        options: As for `snowmelt.Client`.
+        options: Options of `snowmelt.Client`.
 
     Raises:
         DataFolderBusy: If another service uses the data folder.
@@ -180,7 +180,7 @@ def embedded(
 
 
 def _ensure_embedded_user(service: ServiceComponents, keys_dir: Path) -> str:
-    """Create user and key if they are missing; return the private key."""
+    """Create user and key if they are missing. Return the private key."""
     path = keys_dir / _KEY_FILE
     if not path.exists():
         create_durable_file(path, generate_key_pair()[0])

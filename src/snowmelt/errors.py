@@ -1,16 +1,16 @@
-"""The public error tree of Snowmelt; the docstring of a leaf is its default message.
+"""Public error tree of Snowmelt. The docstring of a leaf class is its message template.
 
 SnowmeltError
-├── UserError        the caller can correct it: name, value, statement, privilege
-├── ConflictError    another client was faster, or owns it now
+├── UserError        the caller can correct the cause: a name, value, statement or privilege
+├── ConflictError    another client changed or owns the object
 ├── RemoteError      another system failed or does not respond
-├── UnknownOutcome   it may or may not have happened: check before repeating it
-└── InternalError    a defect of Snowmelt
+├── UnknownOutcome   the operation may have succeeded: check before repeating it
+└── InternalError    a bug in Snowmelt
 
-Each class has a stable `code` (its name in snake case where nothing else is given), the HTTP
-`status` of the response, `retryable`, and `response_code`, the number that streaming v1 uses for it
-(specification of v1, §2.7). `wire` is the error code that clients of the row API receive.
-Keyword arguments fill the braces of the docstring and remain available as `error.fields`.
+Each class has a stable `code` (by default its name in snake case), the HTTP `status` of the
+response, `retryable`, and `response_code`, its number in streaming v1 (specification of v1, §2.7).
+`wire` is the error code that clients of the row API receive. Keyword arguments fill the
+placeholders of the docstring, and are available as `error.fields`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SnowmeltError(Exception):
     sdk_code: ClassVar[str]
 
     def __init_subclass__(cls, **attributes: str | int) -> None:
-        """Set `attributes` of the class; subclasses of applications inherit the code."""
+        """Set `attributes` of the class. Subclasses in applications inherit the code."""
         if cls.__module__.startswith("snowmelt.") and "code" not in cls.__dict__:
             cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
         for name, value in attributes.items():
@@ -39,7 +39,7 @@ class SnowmeltError(Exception):
     def __init__(self, message: str | None = None, **fields: object) -> None:
         self.fields = fields
         text = message if message is not None else (type(self).__doc__ or "").format(**fields)
-        # A reason may be a sentence of its own.
+        # A reason may already end with a period.
         super().__init__(text[:-1] if text.endswith("..") and not text.endswith("...") else text)
 
 
@@ -63,7 +63,7 @@ class InternalError(SnowmeltError):
     """Internal error of Snowmelt."""
 
 
-# The catalog's database.
+# The database of the catalog.
 
 
 class CatalogBusy(RemoteError, status=503, response_code=10):
@@ -74,11 +74,15 @@ class CatalogUnavailable(RemoteError, status=503, response_code=10):
     """Catalog unavailable: {reason}."""
 
 
+class SiteReadOnly(RemoteError, status=503, response_code=10):
+    """This site is not the primary of its failover group, so it does not accept writes. Write to the primary."""
+
+
 class TransactionConflict(ConflictError, status=503, response_code=10, retryable=True):
     """Transaction conflict: the catalog rolled this transaction back. Run it again."""
 
 
-# Names that are not there or are taken, and what a role may not do.
+# Missing and existing objects, and missing privileges.
 
 
 class TableNotFound(UserError, status=404, response_code=4):
@@ -187,7 +191,7 @@ class DataFolderBusy(ConflictError):
     """Data folder {folder} is in use by another service. Stop that service, or choose another folder."""
 
 
-# What surrounds a process: its settings, Java, packages.
+# Environment of a process: settings, Java, packages.
 
 
 class JavaMissing(UserError):
@@ -255,14 +259,15 @@ class OutputRefused(UserError):
 class PhaseFailed(UserError):
     """{reason}."""
 
-    # Raised by a source, filter or parser, which knows its bytes but not whose they are; `offset`
-    # counts bytes of its input, `record` records of its portion from 1. The load adds the rest.
+    # Raised by a source, filter or parser, which does not know the file it works on. `offset` is
+    # the position in its input in bytes, `record` is the number of the record in its portion, from
+    # 1. The load adds the other fields.
 
 
 class UserCodeFailed(UserError):
     """{what}: {reason}."""
 
-    # The process that ran the code of a user ended, or was ended because of a limit.
+    # The process that ran user code ended, or was killed because of a limit.
 
 
 class LoadFailed(UserError):
@@ -363,7 +368,7 @@ class SourceWentBackwards(UserError):
     """Source position {position} is before the committed position {committed}. Set `on_backwards` to "skip" or "restart", or restore the missing rows."""
 
 
-# The row API; `wire` is the code that its clients see.
+# The row API. `wire` is the error code that its clients receive.
 
 
 class ContinuationStale(ConflictError, status=400, wire="STALE_CONTINUATION_TOKEN_SEQUENCER"):
@@ -398,7 +403,7 @@ class TooManyRequests(RemoteError, status=429, wire="ERR_TOO_MANY_REQUESTS"):
     """Too many requests: channel {channel} exceeds {limit} requests per second. Retry after 1 s."""
 
 
-# Blobs and the stage they lie in.
+# Blobs and the stage.
 
 
 class BlobInvalid(UserError, response_code=38):

@@ -2,8 +2,8 @@
 
 An unarmed failpoint does nothing. The environment variable `SNOWMELT_FAULT` arms the failpoints of
 a process, for example `blob.staged=kill`, `blob.staged=kill:3` (at the third passage) or
-`stage.write=enospc`. `snowmelt.failpoints.arm` arms one inside a process. Each failpoint is used at
-one position in the code.
+`stage.write=enospc`. `snowmelt.failpoints.arm` arms a failpoint in the current process. Each
+failpoint is used at one position in the code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from enum import StrEnum
 
 
 class Failpoint(StrEnum):
-    """All failpoints. The value is the name in `SNOWMELT_FAULT`."""
+    """All failpoints. The value of a failpoint is its name in `SNOWMELT_FAULT`."""
 
     ROWS_BUFFERED = "client.rows_buffered"
     BLOB_BUILT = "client.blob_built"
@@ -70,6 +70,13 @@ class Failpoint(StrEnum):
     RESTORE_COPIED = "restore.copied"
     RESTORE_INSIDE_COMMIT = "restore.inside_commit"
     RESTORE_COMMITTED = "restore.committed"
+    REPLICA_CONFIRMED = "replica.confirmed"
+    REPLICA_RECEIVED = "replica.received"
+    REPLICA_OBJECT = "replica.object"
+    REPLICA_COPIED = "replica.copied"
+    REPLICA_INSIDE_APPLY = "replica.inside_apply"
+    REPLICA_APPLIED = "replica.applied"
+    REPLICA_HANDED_OVER = "replica.handed_over"
     EXPIRY_MARKED = "expiry.marked"
     EXPIRY_DELETING = "expiry.deleting"
     OBJECT_WRITING = "object.writing"
@@ -96,7 +103,7 @@ _ACTIONS: dict[str, Callable[[], None]] = {
 
 
 def arm(point: Failpoint, action: Callable[[], object], *, passage: int = 1) -> None:
-    """Run `action` once, when `hit_failpoint` is reached for the `passage`-th time (from 1)."""
+    """Run `action` once, at the `passage`-th call (from 1) of `hit_failpoint` for this failpoint."""
     with _lock:
         armed_failpoints[point.value] = (passage, action)
 
@@ -108,7 +115,7 @@ def disarm() -> None:
 
 
 def arm_from_environment(environment: str | None = None) -> None:
-    """Arm the failpoints of `SNOWMELT_FAULT`: comma-separated `point=action[:passage]`.
+    """Arm the failpoints in `SNOWMELT_FAULT`, a comma-separated list of `point=action[:passage]`.
 
     Raises:
         ValueError: If a point or an action does not exist.
@@ -123,7 +130,7 @@ def arm_from_environment(environment: str | None = None) -> None:
 
 
 def hit_failpoint(failpoint: Failpoint) -> None:
-    """Mark a point at which a test may interrupt; costs one dictionary lookup if it is not armed."""
+    """Run the action of a failpoint if it is armed. Costs one dictionary lookup if it is not."""
     if not armed_failpoints:
         return
     with _lock:

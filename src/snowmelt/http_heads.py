@@ -1,4 +1,4 @@
-"""Heads of HTTP/1.1 messages: header lines and heads as bytes, headers as httptools reports them."""
+"""Encode the heads of HTTP/1.1 messages, and collect headers that httptools parsed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ MAX_HEAD_BYTES = 64 * 1024
 
 
 def encode_header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return headers as they are sent; what a line cannot hold is the caller's to refuse."""
+    """Encode headers as lines. The caller must reject names and values that a line cannot contain."""
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 def encode_head(start_line: bytes, *header_lines: bytes) -> bytes:
-    """Return the head of a message from its first line and from results of `encode_header_lines`."""
+    """Return the head of a message from its first line and results of `encode_header_lines`."""
     return b"".join((start_line, b"\r\n", *header_lines, b"\r\n"))
 
 
 def add_header(headers: dict[str, str], name: bytes, value: bytes) -> None:
-    """Add a header by its lower-case name; one that comes again is a list, as RFC 9110 says.
+    """Add a header by its lower-case name. Join repeated headers with commas (RFC 9110).
 
-    Blanks around a value are no part of it (section 5.5); httptools keeps those behind it.
+    Whitespace around a value is not part of it (section 5.5), but httptools keeps trailing
+    whitespace.
     """
     key, text = name.decode("latin-1").lower(), value.strip(b" \t").decode("latin-1")
     known = headers.get(key)

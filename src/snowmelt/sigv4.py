@@ -1,8 +1,8 @@
 """AWS Signature Version 4: canonical requests, signing keys, signatures and chains of chunks.
 
-Source: AWS, "Signature Version 4 signing process" and "Signature calculations: transferring payload
-in multiple chunks". No input or output. S3 signs the path as it is sent; every other service signs
-it normalized and encoded once more.
+Pure: no input or output. S3 signs the path as sent. All other services sign the path normalized and
+encoded a second time. Source: AWS, "Signature Version 4 signing process" and "Signature
+calculations: transferring payload in multiple chunks".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SPACES_PATTERN = re.compile(r" +")
 
 @dataclass(frozen=True, slots=True)
 class AwsCredentials:
-    """What requests are signed with; secret and token are not printed. `session_token` may be empty."""
+    """Credentials for signing. `repr` hides secret and token. `session_token` may be empty."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
@@ -38,11 +38,11 @@ class AwsCredentials:
 
 @dataclass(frozen=True, slots=True)
 class SignableRequest:
-    """What of a request is signed.
+    """The signed parts of a request.
 
-    `path` is encoded, as the service wants it signed. `query_pairs` are names and values, encoded, in
-    any order, without the signature itself. `headers` are by lower-case name. `payload_hash` is the
-    body's SHA-256, hex, or one of the words that stand for it.
+    `path` is encoded as the service requires. `query_pairs` are encoded names and values in any
+    order, without the signature. `headers` are by lower-case name. `payload_hash` is the SHA-256 of
+    the body in hexadecimal digits, or a placeholder such as `UNSIGNED-PAYLOAD`.
     """
 
     method: str
@@ -53,13 +53,13 @@ class SignableRequest:
 
 
 def format_credential_scope(date: str, region: str, service: str) -> str:
-    """Return what a signing key is good for; `date` is YYYYMMDD."""
+    """Return the credential scope of a signing key. `date` is YYYYMMDD."""
     return f"{date}/{region}/{service}/aws4_request"
 
 
 @lru_cache(maxsize=4096)
 def derive_signing_key(secret: str, credential_scope: str) -> bytes:
-    """Return the key that signs requests of one day, region and service."""
+    """Derive the key that signs requests of one day, region and service."""
     key = f"AWS4{secret}".encode()
     for part in credential_scope.rsplit("/", 3):
         key = hmac.digest(key, part.encode(), "sha256")
@@ -67,12 +67,12 @@ def derive_signing_key(secret: str, credential_scope: str) -> bytes:
 
 
 def sign_text(key: bytes, text: str) -> str:
-    """Return the signature of a text, hex."""
+    """Return the signature of a text in hexadecimal digits."""
     return hmac.digest(key, text.encode(), "sha256").hex()
 
 
 def normalize_path(path: str) -> str:
-    """Return a path as services other than S3 sign it: no dot segments, encoded once more."""
+    """Normalize a path for services other than S3: remove dot segments, and encode it again."""
     segments: list[str] = []
     for segment in path.split("/"):
         if segment == "..":
@@ -91,11 +91,11 @@ def build_string_to_sign(
     *,
     encoding: str = "utf-8",
 ) -> str:
-    """Return what the signature of a request signs.
+    """Return the string to sign of a request.
 
-    `signed_names` are of the headers that are signed, in the order of the list that is sent;
-    `amz_date` is when it was signed, as `AMZ_DATE_FORMAT` says. `encoding` is of the request's
-    texts: `latin-1` where they are bytes as they came.
+    `signed_names` are the names of signed headers, in the order of the list in the request.
+    `amz_date` is the signing time in `AMZ_DATE_FORMAT`. `encoding` encodes the texts of the
+    request: `latin-1` if they were decoded from received bytes.
     """
     headers = request.headers
     lines = (
@@ -122,10 +122,10 @@ def sign_headers(
     service: str,
     signed_at: dt.datetime,
 ) -> dict[str, str]:
-    """Return the headers of a request with all that its signature adds.
+    """Return the headers of a request with the headers that sign it.
 
-    Its headers have `host`, and all of them are signed. `service` is a name such as `s3`,
-    `signed_at` aware, in UTC.
+    The headers must include `host`. All of them are signed. `service` is a name such as `s3`.
+    `signed_at` is an aware UTC datetime.
     """
     amz_date = signed_at.strftime(AMZ_DATE_FORMAT)
     headers = {
@@ -147,20 +147,20 @@ def sign_headers(
 
 
 class ChunkSignatureChain:
-    """The signatures of a body in chunks: each signs its chunk and the signature before."""
+    """Signatures of a chunked body. Each signs its chunk and the previous signature."""
 
     def __init__(self, key: bytes, amz_date: str, credential_scope: str, seed: str) -> None:
-        """Begin with the signature of the request's headers, the seed."""
+        """Begin with the seed: the signature of the request's headers."""
         self._key = key
         self._context = f"{amz_date}\n{credential_scope}"
         self._previous = seed
 
     def sign_chunk(self, sha256: str) -> str:
-        """Return the signature of the next chunk, by its SHA-256."""
+        """Return the signature of the next chunk, given its SHA-256."""
         return self._sign_next("PAYLOAD", f"{_EMPTY_SHA256}\n{sha256}")
 
     def sign_trailers(self, text: str) -> str:
-        """Return the signature of the trailing headers, as lines that end in a line feed."""
+        """Return the signature of the trailing headers, given as lines that end in a line feed."""
         return self._sign_next("TRAILER", hashlib.sha256(text.encode("latin-1")).hexdigest())
 
     def _sign_next(self, kind: str, digests: str) -> str:

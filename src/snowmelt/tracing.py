@@ -1,9 +1,10 @@
 """OpenTelemetry spans of a row's path through client, service and migrator.
 
 Spans are created only if the application or `opentelemetry-instrument` has loaded OpenTelemetry.
-This module does not load it; without it a span costs one dictionary lookup.
+This module does not import it. If it is not loaded, a span costs one dictionary lookup.
 
-All processes derive the trace ID from the blob's path, so they share a trace without exchanging it.
+All processes derive the trace ID from the blob's path, so they share a trace without exchanging its
+ID.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def is_enabled() -> bool:
 
 @contextlib.contextmanager
 def span(name: str, blob_path: str | None = None, **attributes: str | int) -> Iterator[None]:
-    """Open a span around the block: in the trace of a blob, or below the current span."""
+    """Open a span for the duration of the block, in the trace of a blob or below the current span."""
     if not is_enabled():
         yield
         return
@@ -40,7 +41,7 @@ def span(name: str, blob_path: str | None = None, **attributes: str | int) -> It
 def record_blob_spans(
     name: str, blob_paths: Iterable[str], started_at_ns: int | None = None, **attributes: str | int
 ) -> None:
-    """Add a span, which ends now, to the trace of each of these blobs; it begins at an instant, or now."""
+    """Add a span to the trace of each blob. It ends now, and begins at a given time or now."""
     if not is_enabled():
         return
     for path in sorted(set(blob_paths)):
@@ -51,7 +52,7 @@ def record_blob_spans(
 
 
 def make_traceparent_header() -> dict[str, str]:
-    """Return the W3C header of the current span; empty without a span."""
+    """Return the W3C header of the current span, or an empty string if there is no span."""
     if not is_enabled():
         return {}
     context = sys.modules[_OTEL_TRACE_MODULE].get_current_span().get_span_context()
@@ -62,10 +63,10 @@ def make_traceparent_header() -> dict[str, str]:
 
 
 class DeferredSpan:
-    """Span of a request that is answered later by another thread. Without tracing it does nothing."""
+    """Span of a request to which another thread responds later. Does nothing without tracing."""
 
     def __init__(self, name: str, headers: Mapping[bytes, bytes]) -> None:
-        """Begin the span below the span of the request's header; without a header there is no span."""
+        """Begin a span below the span in the request's header. Without a header there is no span."""
         parent = headers.get(TRACEPARENT_HEADER.encode()) if is_enabled() else None
         context = None if parent is None else _parse_traceparent(parent)
         self._span: Any = None
@@ -74,7 +75,7 @@ class DeferredSpan:
             self._span = _get_tracer().start_span(name, context, kind=server)
 
     def end(self, *, is_visible: bool, **attributes: str | int) -> None:
-        """End the span; `is_visible` records that queries now see the rows."""
+        """End the span. `is_visible` records that the rows are visible to queries."""
         if self._span is not None:
             self._span.set_attributes(attributes)
             if is_visible:

@@ -28,12 +28,16 @@ FILES = {
     "latin.csv": "12,Émilie,1706-12-17\n".encode("latin-1"),
     "pairs.txt": b"id=13;name=Mary\n",
     "lines.log": b"14 Sofja\n",
+    "ids.txt": b"15\n",
+    "days/born=1858-04-23/x.csv": b"16,Max\n",
 }
 # Rows and rejects of the examples, in the order of the page.
 LOADED = [
     (2, 0),
     (1, 0),
     (2, 0),
+    (1, 0),
+    (1, 0),
     (1, 1),
     (1, 1),
     (2, 0),
@@ -87,6 +91,7 @@ def test_every_option_of_the_statement_has_a_row() -> None:
 
 def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
     for name, data in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(data)
     database = open_and_upgrade_database(f"sqlite:///{tmp_path}/catalog.sqlite", create=True)
     execute_statement(database, "CREATE DATABASE demo")

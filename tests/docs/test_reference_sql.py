@@ -59,6 +59,7 @@ PREPARED = {
         ),
     ),
     "libraries": (),
+    "failover-groups": (),
     "histories": (
         "CREATE DATABASE demo",
         "CREATE TABLE demo.public.events (id NUMBER)",

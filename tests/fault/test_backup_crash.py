@@ -1,4 +1,4 @@
-"""A backup, a restoration or an expiry that is killed anywhere harms nothing, and is completed later."""
+"""A backup, restoration or expiry that is killed at any point damages nothing and can be completed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EXPIRY = [Failpoint.EXPIRY_MARKED, Failpoint.EXPIRY_DELETING]
 def run_command(
     folder: Path, *words: str, fault: str = "", catalog_url: str | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command in a process of its own, that may be killed at a point."""
+    """Run a command in a separate process, which may be killed at a failpoint."""
     catalog = {} if catalog_url is None else {"SNOWMELT_CATALOG_URL": catalog_url}
     return forked_processes.run(
         [sys.executable, "-m", "snowmelt", *words],
@@ -60,7 +60,7 @@ def run_command(
 
 
 def back_up(site: BackedUpSite, fault: str = "") -> subprocess.CompletedProcess[bytes]:
-    """Back up by the command."""
+    """Run the backup command."""
     return run_command(
         site.house.folder,
         *("backup", str(site.folder / "backup"), "--public-key", str(site.folder / "backup.pub")),
@@ -70,7 +70,7 @@ def back_up(site: BackedUpSite, fault: str = "") -> subprocess.CompletedProcess[
 
 
 def fill(site: BackedUpSite) -> None:
-    """Write rows into native files and chunks."""
+    """Write rows to native files and chunks."""
     for _ in range(3):
         site.write(10)
         site.house.migrate()
@@ -87,7 +87,7 @@ def test_a_backup_killed_at(point: Failpoint, site: BackedUpSite) -> None:
     found = site.destination.list_points()
     assert [each.point_id for each in found[:1]] == [first.point_id]
     assert len(found) == (2 if point is Failpoint.BACKUP_COMPLETED else 1)
-    # The lock and the hold of the killed process are taken over at once.
+    # The next run takes over the lock and the hold of the killed process immediately.
     done = back_up(site)
     assert done.returncode == 0, done.stderr.decode()
     for each, count in ((first, 40), (site.destination.list_points()[-1], 50)):
@@ -103,7 +103,7 @@ def test_a_restoration_killed_at(point: Failpoint, site: BackedUpSite) -> None:
     folder = site.folder / "target"
     words = ("restore", str(site.folder / "backup"), "--to", "latest")
     keys = ("--private-key", str(site.folder / "backup.key"))
-    # At the second passage after the first kill: the next run is killed further on.
+    # Kill the second run at a later hit of the failpoint.
     for passage in (1, 2) if point is Failpoint.RESTORE_OBJECT else (1,):
         killed = run_command(folder, *words, *keys, fault=f"{point}=kill:{passage}")
         assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
@@ -132,7 +132,7 @@ def test_an_expiry_killed_at(point: Failpoint, site: BackedUpSite) -> None:
     assert done.returncode == 0, done.stderr.decode()
     result = verify_point(site.destination, last, site.private_key, site.clock)
     assert (result.problems, result.rows) == ((), 40)
-    # Nothing is left to expire, and every object is named.
+    # Nothing is left to expire, and every object is referenced.
     assert expire_points(site.destination, site.clock.now()).objects == 0
 
 

@@ -1,4 +1,4 @@
-"""PostgreSQL goes away, comes back elsewhere, or takes no writes: clients wait, no row is lost."""
+"""PostgreSQL stops, fails over, or rejects writes: clients wait and no row is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SOON = dt.timedelta(seconds=120)
 
 @dataclass
 class Standing:
-    """A catalog that may be at one of two ports, a service of it, and a client's channel."""
+    """A catalog that can be at either of two ports, its service, and a client's channel."""
 
     server: PostgresServer
     other_port: int
@@ -108,7 +108,7 @@ def test_rows_wait_while_the_database_takes_no_writes(standing: Standing) -> Non
     read_only("on")
     try:
         give_up_at = time.monotonic() + 200
-        # Sessions that are open take a moment to hear of it; rows until then are committed.
+        # Open sessions notice it after a moment. Rows until then are committed.
         while "read-only" not in standing.service.log:
             assert time.monotonic() < give_up_at
             standing.insert(1)

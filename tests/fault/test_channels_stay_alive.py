@@ -1,4 +1,4 @@
-"""A service that is killed, a table that is altered meanwhile, and channels that go on by themselves."""
+"""Channels continue by themselves after the service is killed and their table is altered meanwhile."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_no_row_is_lost_or_doubled_and_no_channel_is_opened_twice(
             try:
                 channels[number].insert_rows(rows, str(count + 10))
             except snowmelt.errors.InvalidRow:
-                break  # its column is called otherwise by now
+                break  # The column has been renamed.
             count += 10
             stop.wait(0.02)
         inserted[number] = count

@@ -1,4 +1,4 @@
-"""Each kind of damage is found and named by a check; healthy tables give no finding."""
+"""A check finds and names each kind of damage, and reports nothing for undamaged tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.damage import KINDS, Site
 # `./run soak check` repeats each kind with new seeds.
 ROUNDS = int(os.environ.get("SNOWMELT_TEST_DAMAGES", "1"))
 SEED = int(os.environ.get("SNOWMELT_TEST_SEED", "1"))
-# Found without reading data.
+# Kinds of damage that are found without reading data.
 SHALLOW = frozenset(
     name
     for name in KINDS
@@ -33,7 +33,7 @@ SHALLOW = frozenset(
 
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A healthy folder, and a copy from which it is restored: metadata has absolute addresses."""
+    """An undamaged folder and a copy to restore it from (in place: metadata has absolute addresses)."""
     folder = tmp_path_factory.mktemp("checked") / "site"
     folder.mkdir()
     build_site(folder, SEED)

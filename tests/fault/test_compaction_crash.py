@@ -1,4 +1,4 @@
-"""A compaction that is killed anywhere loses nothing, doubles nothing, leaves nothing."""
+"""A compaction that is killed at any point loses and duplicates no row, and leaves no file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ compact(house.database, NUMBERS, MaintenanceSettings(house.warehouse.url, min_fi
 
 
 def killed(folder: Path, point: Failpoint, later_s: float) -> None:
-    """Run a compaction in a process of its own that is really killed at `point`."""
+    """Run a compaction in a separate process that is killed at `point`."""
     done = forked_processes.run(
         [sys.executable, "-c", CHILD, str(folder), str(later_s)],
         env={**os.environ, "PYTHONPATH": str(TESTS), "SNOWMELT_FAULT": f"{point}=kill"},
@@ -77,7 +77,8 @@ def test_a_compaction_killed_at(point: Failpoint, house: Lakehouse) -> None:
             house.put_numbers(count, 50)
             count += 50
             house.migrate()
-        # The lease of one that died runs out; the next one need not wait for it here.
+        # Use a clock after the expiry of the killed run's lease, so that the next run need not
+        # wait.
         killed(house.folder, point, 100.0 * (kill + 1))
         assert sorted(house.read_numbers()) == list(range(count))
     [snapshot] = take_snapshots(house.database, [NUMBERS], clock=house.clock)
@@ -92,7 +93,7 @@ def test_a_compaction_killed_at(point: Failpoint, house: Lakehouse) -> None:
     assert len(house.data_files()) == 1
     needed = {path for path in house.files() if not path.endswith(".metadata.json")}
     [snapshot] = take_snapshots(house.database, [NUMBERS], clock=house.clock)
-    # The file, its manifest and that of the files it replaced, and their list.
+    # The file, its manifest, the manifest of the files it replaced, and the manifest list.
     assert len(needed) <= 4
     assert snapshot.native is not None
     assert snapshot.native.facts.total_rows == count

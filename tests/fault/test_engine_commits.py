@@ -1,4 +1,4 @@
-"""Commits of engines are made once and completely, whatever dies and whatever runs beside them."""
+"""Commits of engines are applied completely and once, despite kills and concurrent work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def open_catalog(lake: Any) -> Any:
 
 
 def load(catalog: Catalog, count: int) -> Any:
-    """Load the table as soon as all of its rows are published."""
+    """Load the table when all of its rows are published."""
     while True:
         table = catalog.load_table("PUBLIC.W")
         if table.scan().count() == count:
@@ -73,7 +73,7 @@ def test_a_commit_whose_process_dies_is_made_once_when_it_is_repeated(
 
 
 class Stream(threading.Thread):
-    """Inserts ten rows at a time until it is stopped; `rows` counts them."""
+    """Inserter of ten rows at a time until stopped. `rows` is the number of rows."""
 
     def __init__(self, lake: Any) -> None:
         super().__init__()
@@ -149,5 +149,5 @@ def test_random_changes_beside_a_stream_migrations_and_compaction(
     table = load(catalog, len(expected))
     found = table.scan(selected_fields=("ID", "NAME")).to_arrow().to_pylist()
     assert {int(row["ID"]): row["NAME"] for row in found} == expected
-    # Some are expected where a compaction replaces what a change has read, but most succeed.
+    # Some conflicts are expected, when a compaction replaces files that a change has read.
     assert conflicts < 20

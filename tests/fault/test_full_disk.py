@@ -1,7 +1,7 @@
-"""A disk that is really full is reported, costs no committed row, and is forgotten once there is room.
+"""A full disk is reported and loses no committed row, and the service recovers when there is space.
 
-Small file systems are mounted, which takes root; where that is not allowed, the kernel's limit on
-the size of a process's files stands in for the catalog's.
+Mounts small file systems, which requires root. If that is not allowed, the kernel's limit on the
+size of a process's files replaces the disk of the catalog.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 @dataclass
 class SmallDisk:
-    """A file system of a few MiB; `fill` takes its last byte but so many."""
+    """A file system of a few MiB. `fill` uses its space, except for some bytes."""
 
     folder: Path
 
@@ -57,7 +57,7 @@ class SmallDisk:
 
 @dataclass
 class LimitedProcess:
-    """No file of the service may grow beyond what the catalog's log has by now."""
+    """A service whose files cannot grow beyond the current size of the catalog's log."""
 
     folder: Path
 
@@ -95,7 +95,7 @@ def disk(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def service(service_process: ServiceProcess) -> ServiceProcess:
-    """Started by the test, which places catalog or stage first."""
+    """A service that the test starts after it has set the location of catalog or stage."""
     return service_process
 
 
@@ -145,7 +145,7 @@ def test_a_full_disk_under_the_catalog(
     service.start()
     patient.insert_rows(rows(20, 30), "29")
     patient.flush(SOON)
-    # Whether the hasty one's rows were committed was not known to it; the token knows.
+    # The client did not learn whether its rows were committed. The committed token shows it.
     token = connect().open_channel("hasty", table=T).latest_committed_offset_token()
     hasty_numbers = [] if token is None else list(range(1000, 1010))
     assert sorted(numbers(service)) == [*range(30), *hasty_numbers]

@@ -1,4 +1,4 @@
-"""External functions where Spark does work twice: every batch has one id, and is worked on once."""
+"""External functions when Spark repeats work: every batch has one ID and runs once."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ spark.stop()
 def run(
     program: str, folder: Path, url: str, *, is_time: Callable[[], bool] = lambda: True
 ) -> tuple[list[Any], str]:
-    """Return what a program says, and its log; it is sent a line when it is time."""
+    """Run a program. Return its output and log. Sends it a line when a condition is met."""
     with subprocess.Popen(
         [sys.executable, "-c", DEFINED + program, str(folder), url],
         env={
@@ -128,7 +128,7 @@ def run(
 
 @pytest.fixture
 def service() -> Iterator[tuple[str, Counted, list[str | None]]]:
-    """A slow service, what came to it, and the batches that it worked on."""
+    """A slow service, its requests, and the batches that it ran."""
     svc, counted, worked = RemoteService("slow"), Counted(), []
 
     @svc.function(mode="batch")

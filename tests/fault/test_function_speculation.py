@@ -1,7 +1,7 @@
-"""External functions where Spark does a task twice, by speculation or as it failed, on two hosts.
+"""External functions when Spark runs a task twice on two hosts, by speculation or after a failure.
 
-Spark starts no copy on the host of the original, so there are two workers here, each on a loopback
-address of its own. The straggler holds one of them, so the other does all the rest.
+Spark starts no copy of a task on the same host, so there are two workers, each with a loopback
+address of its own. The slow task occupies one worker, and the other worker runs all other tasks.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ spark.stop()
 
 
 def at_home(folder: Path) -> list[int]:
-    """Return the processes that work in a folder or beneath it."""
+    """Return the processes whose working directory is a folder or below it."""
     found = []
     for process in Path("/proc").iterdir():
         try:
             if process.name.isdigit() and (process / "cwd").readlink().is_relative_to(folder):
                 found.append(int(process.name))
         except OSError:
-            continue  # gone, or not ours
+            continue  # The process has ended, or belongs to another user.
     return found
 
 
@@ -99,7 +99,7 @@ def until(
     given: Callable[[], list[int]] | Callable[[], re.Match[str] | None],
     wanted: Callable[[Any], bool] | type[bool],
 ) -> list[int] | re.Match[str] | None:
-    """Return what a function gives, as soon as it is wanted, or after minutes."""
+    """Call a function until its result satisfies a condition, for some minutes. Return the result."""
     clock = SystemClock()
     end = clock.monotonic() + 200
     while not wanted(found := given()) and clock.monotonic() < end:
@@ -109,7 +109,7 @@ def until(
 
 @contextmanager
 def daemon(folder: Path, name: str, *arguments: str) -> Iterator[Path]:
-    """Run a daemon of Spark's standalone mode; yields the file of its log."""
+    """Run a daemon of Spark's standalone mode. Yield its log file."""
     home = Path(pyspark.__file__).parent
     log = folder / f"{name.rpartition('.')[2]}-{arguments[1]}.log"
     with log.open("wb") as file:
@@ -136,7 +136,7 @@ def daemon(folder: Path, name: str, *arguments: str) -> Iterator[Path]:
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[Any]:
-    """The URL of a cluster with two hosts; all of it ends with the test."""
+    """The URL of a cluster with two hosts. The cluster ends with the test."""
     folder = tmp_path / "cluster"
     folder.mkdir()
     with ExitStack() as daemons:
@@ -157,7 +157,7 @@ def master(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def service() -> Iterator[tuple[str, Counted, list[str]]]:
-    """A service that answers the batch with the number 0 only when it is asked for it again."""
+    """A service that responds to the batch with number 0 only when it is requested again."""
     svc, counted, worked = RemoteService("straggling"), Counted(), []
     clock = SystemClock()
 
@@ -191,7 +191,7 @@ def test_copies_and_attempts_of_a_task_are_worked_on_once(
     requests: dict[str, dict[Any, Any]] = {batch: {} for batch in counted.ids}
     for batch, attempt, count in calls:
         requests[batch][attempt] = count
-    # Both copies of one task and both attempts at another asked, none of them a second time.
+    # Both copies of one task and both attempts at another sent requests, each of them once.
     for first in (0, 10):
         [batch] = {batch for _, batch, data in counted.calls if [0, first] in data}
         assert requests[batch] == {0: 1, 1: 1}

@@ -1,6 +1,4 @@
-"""Services that are killed under a query, and two workers that do the same work: no row is lost,
-none has another's value, and what was answered is not worked on again.
-"""
+"""External functions when services are killed during a query, or two workers do the same work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service that is killed forgets nothing it answered, and nobody waits for what it left."""
+"""A killed service keeps the responses it sent, and its unfinished batches are run again."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_answers_outlive_a_kill_and_work_that_it_left_is_done_again(tmp_path: Pa
     with running(tmp_path) as client:
         assert post(client, "/quick", "q:1").json() == {"data": [[0, 2]]}
         assert post(client, "/slow", "q:2").status_code == 202
-        # Longer than the lease, which is renewed.
+        # Longer than the lease, so that the lease is renewed.
         time.sleep(1.5)
         assert post(client, "/slow", "q:2").status_code == 202
     (tmp_path / "fast").touch()

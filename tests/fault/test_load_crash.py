@@ -1,4 +1,4 @@
-"""A load that is killed anywhere loads everything or nothing, once, and leaves nothing behind."""
+"""A load that is killed at any point loads everything once or nothing, and leaves no file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def copying(tmp_path: Path) -> Iterator[Copying]:
 
 
 def killed(copying: Copying, point: Failpoint, statement: str) -> None:
-    """Run a COPY in a process of its own that is really killed at `point`."""
+    """Run a COPY in a separate process that is killed at `point`."""
     done = forked_processes.run(
         [sys.executable, "-c", CHILD, str(copying.house.folder), statement],
         env={**os.environ, "PYTHONPATH": str(TESTS), "SNOWMELT_FAULT": f"{point}=kill"},
@@ -80,7 +80,7 @@ def test_a_load_killed_at(point: Failpoint, copying: Copying) -> None:
     loaded = [*range(10), 10, 11, 20, 21]
     committed = point in AFTER
     assert sorted(house.read_numbers()) == (loaded if committed else list(range(10)))
-    # Before anything is cleaned the same can be run again.
+    # The same COPY can run again before garbage collection.
     again = copying.copy(statement)
     assert again.skipped_files == (2 if committed else 0)
     assert sorted(house.read_numbers()) == loaded
@@ -98,5 +98,5 @@ def test_a_load_killed_at(point: Failpoint, copying: Copying) -> None:
         assert there == named
     rejects = house.read(REJECTS)
     assert rejects["REJECTED_DATA"].to_pylist() == ["x|c"] * rejects.num_rows
-    # Those of the load that died are there if they were published; each load's are told apart.
+    # Rejects of the killed load exist if they were published. The load ID distinguishes them.
     assert rejects.num_rows in {2, 4}

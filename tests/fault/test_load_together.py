@@ -1,4 +1,4 @@
-"""COPY, migration, compaction and a stream on one table at once, all killed: no row lost or twice."""
+"""Concurrent COPY, migration, compaction and streaming on one table, all killed: no row is lost."""
 
 from __future__ import annotations
 

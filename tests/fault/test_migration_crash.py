@@ -1,4 +1,4 @@
-"""A migration or a clean-up that is killed anywhere loses nothing, doubles nothing, leaves nothing."""
+"""A migration or garbage collection that is killed at any point loses and duplicates no row."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ house.migrate() if work == "migrate" else house.collect(3600)
 
 
 def killed(folder: Path, point: Failpoint, work: str, later_s: float) -> None:
-    """Run a migration or clean-up in a process of its own that is really killed at `point`."""
+    """Run a migration or garbage collection in a separate process that is killed at `point`."""
     done = forked_processes.run(
         [sys.executable, "-c", CHILD, str(folder), work, str(later_s)],
         env={
@@ -79,7 +79,8 @@ def test_a_migration_killed_at(point: Failpoint, house: Lakehouse) -> None:
         start = 100 * (kill + 1)
         house.put_numbers(start, 50)
         house.put_numbers(start + 50, 50)
-        # The lease of a migrator that died runs out; the next one need not wait for it here.
+        # Use a clock after the expiry of the killed migrator's lease, so that the next run need not
+        # wait.
         killed(house.folder, point, "migrate", 100.0 * (kill + 1))
         assert house.read_numbers() == list(range(start + 100))
     house.clock.advance(HOUR)

@@ -1,4 +1,4 @@
-"""Three services on PostgreSQL publish one line of snapshots, whichever of them is killed."""
+"""Three services on PostgreSQL publish one sequence of snapshots, even if one is killed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def token(three_services: Services) -> str:
 
 
 class Inserts(threading.Thread):
-    """Calls of ten rows each, numbered in order, through the address of all services."""
+    """Inserter of calls with ten numbered rows, through the common address of the services."""
 
     def __init__(self, services: Services, key_pair: KeyPair) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Inserts(threading.Thread):
 
 
 def publishers(services: Services) -> list[Any]:
-    """Return the process numbers of all publishers that were started."""
+    """Return the process IDs of all publishers that were started."""
     return [
         int(number)
         for service in services.each
@@ -98,7 +98,7 @@ def test_engines_see_one_line_of_snapshots_while_services_and_publishers_are_kil
             try:
                 found = sorted(int(row[0]) for row in engine.read("PUBLIC.T", "ID"))
             except EngineError:
-                # The service that was asked has just been killed.
+                # The service that received the request has just been killed.
                 continue
             assert found == list(range(len(found))), engine.name
             assert len(found) % ROWS == 0, engine.name

@@ -1,4 +1,4 @@
-"""A clean-up that is killed while it deletes a dropped table: gone is gone, and no more than that."""
+"""Garbage collection is killed while it deletes a dropped table: only that table is deleted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Lakehouse(Path(folder), clock).collect(3600.0)
 
 
 def killed(folder: Path, point: Failpoint, later_s: float) -> None:
-    """Clean up in a process of its own, whose clock is ahead, and which is killed at `point`."""
+    """Run garbage collection in a separate process with a fast clock that is killed at `point`."""
     done = forked_processes.run(
         [sys.executable, "-c", CHILD, str(folder), str(later_s)],
         env={**os.environ, "PYTHONPATH": str(TESTS), "SNOWMELT_FAULT": f"{point}=kill"},
@@ -62,7 +62,8 @@ def test_a_clean_up_killed_at(point: Failpoint, tmp_path: Path) -> None:
         clock.advance(DAY / 2)
         house.drop(OTHER)
         killed(tmp_path, point, DAY + 60)
-        # By this clock it is still in time, but clean-up has begun with it.
+        # By this clock UNDROP is still in time, but garbage collection has begun to delete the
+        # table.
         with pytest.raises(NotRestorable):
             house.undrop()
         house.undrop(OTHER)

@@ -1,6 +1,7 @@
-"""A sync of the stage that really fails: a file system on a disk that has no room for its blocks.
+"""A sync of the stage that fails: the file system's disk has no space for its blocks.
 
-The page cache takes every blob, and shows it whole; only the sync says that it is not on the disk.
+The page cache accepts every blob and returns it whole. Only the sync reports that it is not on the
+disk.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 PIPE = "/v2/streaming/databases/demo/schemas/public/pipes/T-STREAMING"
 ROWS = PIPE.replace("/streaming/", "/streaming/data/") + "/channels/{}/rows"
-# A write that failed leaves its pages in the cache (38: not synced), until the kernel wants the memory: then
-# the blob reads as zeros (39: not what was sent).
+# Pages of a failed write stay in the cache (code 38: not synced) until the kernel needs the memory.
+# Then the blob reads as zeros (code 39: not the bytes that were sent).
 LOST = ([38], [39])
 
-# Where what formats disks lies; the PATH of a run need not name it.
+# Folders of mkfs, which may be missing from the PATH.
 SYSTEM = os.environ | {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
 
 
 @dataclass
 class ThinDisk:
-    """A file system whose blocks lie on a smaller one."""
+    """A file system whose backing file is on a smaller file system."""
 
     below: Path
     folder: Path
@@ -50,7 +51,7 @@ class ThinDisk:
         with (self.below / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(bytes(4096)):
                 pass
-        # The loop device takes a write of which only the first blocks fit for a whole one.
+        # The loop device reports success for a write of which only the first blocks fit.
         for number in range(5):
             sacrifice = self.folder / f"sacrifice-{number}"
             with contextlib.suppress(OSError), sacrifice.open("wb", buffering=0) as file:
@@ -128,9 +129,9 @@ def test_what_it_may_have_lost_is_registered_by_neither_protocol(
         failed = send(2, second)
         assert (failed.status_code, failed.json()["code"]) == (503, "ERR_SERVICE_BUSY")
         thin_disk.make_room()
-        # Its blob can still be read, and the next sync would succeed.
+        # The blob can still be read, and the next sync would succeed.
         assert classic.codes(staged) == [38]
-        # The same request again: its rows are staged anew.
+        # Repeat the request. Its rows are staged again.
         assert send(2, second).status_code == 200
         assert ids(service) == [1, 2]
         service.kill()
@@ -141,7 +142,7 @@ def test_what_it_may_have_lost_is_registered_by_neither_protocol(
 
 
 def other_program_syncs(disk: ThinDisk) -> int:
-    """What cron's `sync -f`, or a second service, does: it hears of the failed write first."""
+    """Sync as another program (`sync -f`, a second service), which then gets the write error first."""
     return subprocess.run(["sync", "-f", disk.folder], check=False, capture_output=True).returncode
 
 
@@ -219,7 +220,7 @@ def test_what_is_committed_is_on_the_disk_whoever_syncs_it_meanwhile(
             loop.wait()
     assert {*range(10), *range(25, 30)} <= set(committed)
     service_process.stop()
-    # What was not on the disk is no longer shown.
+    # Data that was not on the disk is no longer visible.
     for stored in (thin_disk.folder / "stage").rglob("*.bdec"):
         with stored.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""kill -9 at every step of a write: each key is whole, old or new, and nothing is left over."""
+"""kill -9 at every step of a write: each object is the complete old or new one, and no file is left."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_put_that_is_killed_leaves_the_old_object_or_the_new(
     own_s3.service.wait_for_death()
     own_s3.start()
     assert own_s3.client().get_object(Bucket="crash", Key="k")["Body"].read() == survivor
-    # What the crash left behind is found and removed.
+    # Files that the crash left are found and deleted.
     wait_until(lambda: len(files_of(own_s3)) == 1)
     assert own_s3.client().get_object(Bucket="crash", Key="k")["Body"].read() == survivor
 

@@ -1,6 +1,6 @@
-"""Three services on one PostgreSQL catalog behind one address: one may go at any moment.
+"""Three services on one PostgreSQL catalog behind one address, any of which may stop.
 
-Clients upload to their S3 endpoints, which are behind one address, too.
+Clients upload to their S3 endpoints, which are also behind one address.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_services_that_are_killed_take_nothing_with_them(
         numbers = range(number * 1000, number * 1000 + 400)
         try:
             stream(clients[number], f"channel{number}", numbers, begun[number])
-        except BaseException as error:  # told by the test
+        except BaseException as error:  # Reported by the test.
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(len(begun))]
@@ -103,7 +103,7 @@ def test_credentials_that_one_service_hands_out_are_good_at_the_others(
     url = three_services.each[0].url
     before = [metric(service, UPLOADS) for service in three_services.each]
     for number in range(70_000, 70_009):
-        # Each is a new connection, which goes to the next of the services.
+        # Each request uses a new connection, to the next service.
         client = snowmelt.Client(url, user="loader", private_key=key_pair.private_pem)
         stream(client, "spread", range(number, number + 1), threading.Event())
     after = [metric(service, UPLOADS) for service in three_services.each]
@@ -130,7 +130,7 @@ def test_a_migrator_that_is_killed_is_followed_and_one_that_is_stopped_gives_its
     other.communicate(timeout=240)
     with catalog.reading() as connection:
         leases = model.leases.c
-        # The services' own housekeeping may be at work.
+        # Housekeeping of the services may be running.
         of_tables = leases.expires_at.is_not(None) & (leases.name != "housekeeping")
         held = sa.select(leases.name).where(of_tables)
         assert connection.execute(held).all() == []

@@ -1,4 +1,4 @@
-"""A COPY on Spark that loses an executor, a worker or its driver loads every row once, or none."""
+"""A COPY on Spark that loses an executor, a worker or its driver loads every row once or none."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA_OPTIONS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-# Executors have nothing to do at the other points; those are killed without Spark.
+# Failpoints that executors can reach. Other points are tested without Spark.
 STEPS = [Failpoint.LOAD_TASK, Failpoint.LOAD_INSIDE_COMMIT]
 FILES = 4
 ROWS = 50
 
-# A process of its own: there is one Spark context in a process.
+# Use a separate process, because a process has only one Spark context.
 PROGRAM = """
 import os, signal, sys, threading, time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A Spark job that loses an executor in the middle loses no row, and doubles none."""
+"""A Spark job that loses an executor loses and duplicates no row."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA_OPTIONS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
-# Before its tasks, in the midst of them, and when only the driver is at work.
+# Kill before the tasks, during the tasks, and while only the driver works.
 STEPS = [Failpoint.MIGRATION_PLANNED, Failpoint.MIGRATION_TASK, Failpoint.MIGRATION_INSIDE_COMMIT]
 CHUNKS = 6
 ROWS = 50
 
-# A process of its own: there is one Spark context in a process.
+# Use a separate process, because a process has only one Spark context.
 PROGRAM = """
 import os, signal, sys, threading, time
 from functools import partial

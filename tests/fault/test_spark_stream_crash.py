@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 COPIED = TableName("DEMO", "PUBLIC", "COPIED")
 ROWS = 20
 
-# A process of its own: it is killed, and there is one Spark context in a process.
+# Use a separate process: it is killed, and a process has only one Spark context.
 PROGRAM = """
 import os, signal, sys, threading, time
 
@@ -117,7 +117,7 @@ def test_each_row_is_copied_once_whoever_is_killed(lakehouse: Lakehouse) -> None
     finally:
         os.killpg(first.pid, signal.SIGKILL)
         first.communicate()
-    # What is to be read lies elsewhere when the stream comes back.
+    # The rows are stored in other files when the stream restarts.
     settings = MaintenanceSettings(lakehouse.warehouse.url, min_files=2)
     lakehouse.migrate()
     compact(lakehouse.database, NUMBERS, settings, clock=SystemClock())
@@ -129,7 +129,7 @@ def test_each_row_is_copied_once_whoever_is_killed(lakehouse: Lakehouse) -> None
     finally:
         if second.poll() is None:
             os.killpg(second.pid, signal.SIGKILL)
-    # What the cluster says when it ends may come behind it.
+    # Messages of the ending cluster may follow it.
     assert "done" in said.splitlines(), said[-5000:]
     again = Lakehouse(lakehouse.folder)
     assert sorted(map(int, again.read_numbers(COPIED))) == list(range(9 * ROWS))

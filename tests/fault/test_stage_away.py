@@ -1,4 +1,4 @@
-"""A stage in a bucket that is away, answers 503, is full, or is slow, while rows come in."""
+"""A stage in a bucket that is unavailable, returns 503, is full or is slow, while rows arrive."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ANSWERS = {
 
 
 class Gate:
-    """A way to another port that may be `open`, `away`, `busy` (503), `full` (507) or `slow` (+2 s)."""
+    """Relay to another port with mode `open`, `away`, `busy` (503), `full` (507) or `slow` (+2 s)."""
 
     def __init__(self, port: int) -> None:
         self.mode, self._port = "open", port
@@ -46,7 +46,7 @@ class Gate:
         return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
 
     def be(self, mode: str) -> None:
-        """Change, and end what is under way."""
+        """Change the mode and abort current connections."""
         self.mode = mode
         for each in list(self._open):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""No row is lost or doubled when client, service or migrator is killed at any named point."""
+"""No row is lost or duplicated if client, service or migrator is killed at any failpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrashHarness]:
         yield site
 
 
-# Two kills at each point, one of them of what came back from the first; twenty in benchmarks/kills.py.
+# Two kills per point, the second after recovery from the first. benchmarks/kills.py makes twenty.
 @pytest.mark.parametrize("point", [*CLIENT_POINTS, *SERVICE_POINTS, *MIGRATION_POINTS])
 def test_every_committed_row_is_there_once_after_kills_at(
     site: CrashHarness, point: Failpoint
@@ -42,8 +42,8 @@ def spark_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrashHarnes
         yield site
 
 
-# Each kill is a start of Spark, and the whole run has half an hour: one in the driver's commit.
-# benchmarks/kills.py kills it twenty times at all six.
+# Each kill starts Spark, so kill only once, in the driver's commit. benchmarks/kills.py makes
+# twenty kills at each of the six points.
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("point", [Failpoint.MIGRATION_INSIDE_COMMIT])

@@ -1,4 +1,4 @@
-"""A watch that is killed anywhere loses no file and doubles none."""
+"""A watch that is killed at any point loads each file once."""
 
 from __future__ import annotations
 
@@ -89,6 +89,6 @@ def test_a_watch_killed_at(point: Failpoint, copying: Copying) -> None:
     copying.file("later.csv", "30|c\n")
     limits = BatchLimits(age_s=0.0, stable_s=0.0)
     for _ in range(2):
-        # A new watch knows what the history knows.
+        # A new watch reads the loaded files from the history.
         FileWatch(copying.context, statement(copying), LocalTaskRunner(), limits=limits).run_round()
         assert sorted(copying.house.read_numbers()) == [*loaded, 30]

@@ -1,4 +1,4 @@
-"""A table of which too much waits for migration: clients wait with it, and lose nothing."""
+"""Back-pressure: clients pause for a table with too many chunks before migration, and lose no row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TABLE = TableName("DEMO", "PUBLIC", "T")
 
 @pytest.fixture
 def catalog(service_process: ServiceProcess, key_pair: KeyPair) -> Iterator[Database]:
-    """The catalog of a service whose tables hold up to three chunks, or a megabyte, that wait."""
+    """The catalog of a service with a backlog limit of three chunks or a megabyte per table."""
     service_process.start(backlog_max_chunks=3, backlog_max_bytes=1_000_000)
     prepare_loading(service_process, key_pair)
     database = open_and_upgrade_database(service_process.settings.catalog_url)
@@ -41,7 +41,7 @@ def migrate(service: ServiceProcess, database: Database) -> None:
 
 
 def has_refused(service: ServiceProcess) -> bool:
-    """Whether the service has told a client that too much waits."""
+    """Return True if the service has applied back-pressure to a client."""
     return 'snowmelt_registrations_total{code="7"}' in httpx.get(service.url + "/metrics").text
 
 
@@ -53,7 +53,7 @@ def test_a_client_waits_until_a_migration_has_caught_up(
         user="loader",
         private_key=key_pair.private_pem,
         max_client_lag=dt.timedelta(milliseconds=100),
-        # Waiting because the service says so is not giving up on a service that is away.
+        # Back-pressure does not count towards `give_up_after`, which is for an unavailable service.
         give_up_after=dt.timedelta(milliseconds=200),
     )
     with client, client.open_channel("c", table="demo.public.t") as channel:

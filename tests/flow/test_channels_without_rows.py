@@ -1,4 +1,4 @@
-"""The SDK's channel expires, or its table is dropped and restored, while a client holds it open."""
+"""A channel expires, or its table is dropped and restored, while a client has it open."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def send(channel: Any, number: int) -> None:
 
 
 def expire(service: ServiceProcess, database: str) -> None:
-    """Let the channels of a database's table T expire, as if nobody had written for long."""
+    """Let the channels of a database's table T expire, as after a long time without writes."""
     with (
         contextlib.closing(open_and_upgrade_database(service.settings.catalog_url)) as catalog,
         catalog.writing() as connection,

@@ -1,4 +1,4 @@
-"""COPY from files to rows that are read: what is loaded, rejected, skipped, told and kept."""
+"""COPY from files to queried rows: loaded, rejected and skipped records, results and history."""
 
 from __future__ import annotations
 

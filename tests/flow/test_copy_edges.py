@@ -1,4 +1,4 @@
-"""What files, columns and install scripts come with, and COPY takes or refuses by name."""
+"""Edge cases of files, columns and install scripts that COPY accepts or rejects by name."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_file_and_a_link_to_it_are_loaded_once_and_that_is_said(copying: Copyi
         (str(copying.folder / "a.csv"), real),
         (str(copying.folder / "c.csv"), real),
     )
-    # What was loaded is remembered by the path of the file itself.
+    # Loaded files are recorded by the path of the file itself.
     assert copying.copy(f"COPY numbers FROM '{real}'").skipped_files == 1
 
 
@@ -58,7 +58,7 @@ def test_a_number_with_a_fraction_is_no_whole_number(copying: Copying) -> None:
     assert all("Not a whole number" in reason for reason, _ in copied.reject_reasons)
     path = copying.file("b.json", '{"n": 1.5, "word": "a"}\n{"n": 3.0, "word": "b"}\n')
     assert copying.copy(f"COPY numbers FROM {path} PARSER json()").totals.rows == 1
-    # What is computed is rounded, as a cast rounds it.
+    # A computed value is rounded, as by a cast.
     path = copying.file("c.csv", "9\n")
     copying.copy(f"COPY numbers (x FILLER INT, n AS x / 2) FROM {path}")
     assert sorted(copying.house.read_numbers()) == [2, 3, 5, 10]

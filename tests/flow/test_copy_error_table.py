@@ -1,4 +1,4 @@
-"""Rejects of COPY go into the table's error table, in the commit of its rows."""
+"""Rejects of COPY are stored in the table's error table, in the commit of the rows."""
 
 from __future__ import annotations
 

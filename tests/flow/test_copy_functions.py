@@ -1,4 +1,4 @@
-"""COPY computes and reads as docs/reference/copy-functions.md says: each line of the page, through COPY."""
+"""Each line of docs/reference/copy-functions.md gives the documented result through COPY."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def column_type(result: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as the page shows it."""
+    """Format a value as on the page."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -47,7 +47,7 @@ def shown(value: object) -> str:
 
 
 def computed(copying: Copying, examples: list[tuple[str, str]]) -> list[str]:
-    """Compute expressions in one COPY of one record; return the values as the page shows them."""
+    """Compute expressions in one COPY of one record. Return the values as on the page."""
     types = [column_type(result) for _, result in examples]
     columns = ", ".join(f"c{n} {each}" for n, each in enumerate(types))
     copying.sql(f"CREATE OR REPLACE TABLE results (id NUMBER(9,0), {columns})")
@@ -138,7 +138,7 @@ def test_binary_formats_take_the_manuals_texts(
 
 
 def refusal(copying: Copying, sql: str, path: str) -> str:
-    """Return why COPY takes no expression, of a record `1|été` with columns N and W."""
+    """Return the reason why COPY rejects an expression, for a record `1|été` with columns N and W."""
     with pytest.raises((LoadRefused, LoadFailed)) as refused:
         copying.copy(f"COPY numbers (n, w FILLER VARCHAR, word AS {sql}) FROM {path}")
     return str(refused.value)

@@ -1,4 +1,4 @@
-"""Snowflake's COPY INTO: the rows of COPY, each option exact or refused by name."""
+"""Snowflake's COPY INTO: the same rows as COPY. Each option is exact or rejected by name."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_watch_takes_the_same_statement(copying: Copying) -> None:
     copying.file("2.csv", "2,a\nx,b\n")
     copying.file("3.txt", "3,a\n")
     watch.run_round()
-    # As a Snowpipe does by default: a file with an error is skipped.
+    # Skip a file with an error, as Snowpipe does by default.
     assert read(copying) == [(1, "a")]
     with pytest.raises(StatementError, match="PURGE is not supported"):
         parse_watched_copy(f"{text} PURGE = TRUE")
@@ -196,7 +196,7 @@ def test_strings_have_the_rules_of_other_statements_in_scripts(copying: Copying)
     ("text", "message"),
     [
         ("FROM @stage", "Stages are not supported"),
-        ("FROM (SELECT $1 FROM '/a/')", "FROM (SELECT …) is not supported"),
+        ("FROM (SELECT DISTINCT $1 FROM '/a/')", "SELECT DISTINCT is not supported"),
         ("FROM 'a/'", "absolute path"),
         ("FROM 'ftp://a/'", "ftp:// is not supported"),
         ("FROM '/a/' VALIDATION_MODE = RETURN_ERRORS", "VALIDATION_MODE is not supported"),

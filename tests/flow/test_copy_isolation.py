@@ -1,4 +1,4 @@
-"""What code of users does to its process is an error of the load that names filter, file and cause."""
+"""Failures of user code fail only its load, with an error that names filter, file and cause."""
 
 from __future__ import annotations
 

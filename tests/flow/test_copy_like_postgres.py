@@ -1,4 +1,4 @@
-"""COPY's functions and templates against PostgreSQL's, where Vertica's manual says the same."""
+"""COPY's functions and templates compared with PostgreSQL's, if both document the same result."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOMENTS = st.datetimes(FIRST, LAST) | st.builds(
     st.sampled_from([0, 59]),
     st.sampled_from([0, 59]),
 )
-# HH counts to 12 in PostgreSQL, and to 23 in Vertica.
+# HH is a 12-hour value in PostgreSQL, and a 24-hour value in Vertica.
 WRITTEN = sorted(PATTERNS - {"HH"})
 ORDINALS = ("DD", "MM", "YYYY", "DDD", "Q", "W", "SS", "CC", "HH12", "HH24", "J", "SSSS", "IW", "Y")
 BETWEEN = (" ", "-", "/", ":", ".", ", ", '"a Day of Q"', "'")
@@ -87,7 +87,7 @@ def test_to_char_writes_what_postgresql_writes(
     assert ours == [text for (text,) in theirs]
 
 
-# Parts of templates that are read, and what may stand between them.
+# Patterns that can be parsed, and separators between them.
 DATES = ("YYYY-MM-DD", "YYYYMMDD", "DD.MM.YY", "DD MON YYYY", "MONTH DD, YYYY", "YYYY-DDD", "J",
          "DY, DD/MM/YYYY", "RM YYYY", "FMDD/FMMM/YYYY", "Day DDth MON YYYY", "MM/YYYY")  # fmt: skip
 TIMES = ("", "HH24:MI:SS", "HH24MISS", "HH12:MI AM", "FMHH12 p.m.", "SSSS", "HH24:MI:SS.US",
@@ -114,7 +114,7 @@ def test_what_is_read_by_a_template_is_what_postgresql_reads(
     ).fetchall()
     whole = "YYYY" in date or date == "J"
     if whole:
-        # What was written is read.
+        # Formatted values are parsed again.
         for (text,) in written:
             reader.read(text)
     for text in [damaged(text, rng) for (text,) in written]:
@@ -131,7 +131,7 @@ def test_what_is_read_by_a_template_is_what_postgresql_reads(
 
 
 def damaged(text: str, rng: Random) -> str:
-    """Return a text with a character changed, doubled or left out, half of the time."""
+    """Change, duplicate or omit a character of a text, half of the time."""
     if not text or rng.random() < 0.5:
         return text
     at = rng.randrange(len(text))
@@ -220,7 +220,7 @@ def test_functions_operators_and_casts_give_what_postgresql_gives(
     found = ExpressionEvaluator(SCHEMA, items, STARTED).evaluate_rows(table)
     assert isinstance(found, list), found
     theirs = server.execute(
-        # Whole numbers are of 32 bits there, which is what functions of positions take.
+        # PostgreSQL's functions with positions require 32-bit integers.
         f"SELECT {', '.join(f'({sql})::text' for sql in SAME).replace('%', '%%')} "
         f"FROM unnest({values}) WITH ORDINALITY AS v({names}, place) ORDER BY place",
         [list(column) for column in columns],

@@ -1,4 +1,4 @@
-"""What a load holds in memory does not grow with its files."""
+"""The memory of a load does not grow with the size of its files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-# A process of its own, whose peak is nobody else's; what it imports is not counted.
+# Measure the peak in a separate process, without imports.
 PROGRAM = """
 import gzip, resource, sys
 from pathlib import Path
@@ -55,7 +55,7 @@ def mebibytes(folder: Path, times: int) -> int:
 
 
 def test_a_load_of_any_size_takes_64_mebibytes(tmp_path: Path) -> None:
-    # 35 and 140 MB of text.
+    # Files with 35 and 140 MB of text.
     small, large = mebibytes(tmp_path / "small", 10), mebibytes(tmp_path / "large", 40)
     assert large <= 64, (small, large)
     assert large - small <= 16, (small, large)

@@ -1,4 +1,4 @@
-"""A COPY's files of rejects replace neither inputs, nor files of ours, nor what is there already."""
+"""Files of rejects never replace inputs, files of Snowmelt or other existing files."""
 
 from __future__ import annotations
 

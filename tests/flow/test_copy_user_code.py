@@ -1,4 +1,4 @@
-"""Files written for Vertica's SDK are registered as they are, and used by COPY."""
+"""COPY uses unmodified files that were written for Vertica's SDK."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from fixtures.copy import Copying
 from snowmelt.errors import LoadFailed, LoadRefused
 
-# What a user has: one file with a filter and a parser, in the order of arguments of existing code.
+# A typical user file: a filter and a parser, with the argument order of existing code.
 OWN = '''
 import vertica_sdk
 from vertica_sdk import InputState, StreamState

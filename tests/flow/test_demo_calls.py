@@ -1,4 +1,4 @@
-"""The demo's service of airports, called without Spark: it knows what the flights know."""
+"""The demo's airport service, called without Spark, has every airport of the flights."""
 
 from __future__ import annotations
 

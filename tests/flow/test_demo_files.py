@@ -1,4 +1,4 @@
-"""The demo's files, loaded without Spark: what is broken is rejected, the rest is there once."""
+"""The demo's files, loaded without Spark: invalid records are rejected, and others loaded once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files in `deploy/`: checked by the tools that read them, as far as those run here."""
+"""The files in `deploy/`, checked with the tools that use them, if these run here."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_rules_and_dashboard_use_metrics_that_a_service_has() -> None:
     for family in text_string_to_metric_families(text):
         suffixes = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}
         known |= {family.name + each for each in suffixes.get(family.type, ("",))}
-    # This one is of the S3 endpoint, which the service runs on a port of its own.
+    # This variable belongs to the S3 endpoint, which has a port of its own.
     known.add("snowmelt_select_scanned_bytes_total")
     assert used - known == set()
 
@@ -70,7 +70,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     assert program is not None
     unit = tmp_path / "snowmelt.service"
     text = (DEPLOY / "snowmelt.service").read_text()
-    # There is no installation under /opt here.
+    # Replace the path, because there is no installation under /opt.
     unit.write_text(text.replace("/opt/snowmelt/bin/snowmelt", program))
     assert run(systemd, "verify", unit).strip() == ""
     shown = run(systemd, "security", "--offline=true", "--threshold=40", unit)

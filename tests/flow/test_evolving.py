@@ -1,4 +1,4 @@
-"""A client asks a service for columns that its rows have and the table lacks."""
+"""Schema evolution: a client requests columns that its rows have and the table lacks."""
 
 from __future__ import annotations
 

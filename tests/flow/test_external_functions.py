@@ -1,4 +1,4 @@
-"""External functions in Spark SQL: what is called, how often, and what comes of it."""
+"""External functions in Spark SQL: calls, their number, and results."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _FUNCTIONS = (
 def world(
     spark: SparkSession, counted_service: Counted, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Snowmelt]:
-    """A lake with functions for the counted service."""
+    """Tables, and functions that call a service with counters."""
     url = counted_service.url
     with Snowmelt.local(tmp_path_factory.mktemp("functions"), spark=spark, create=True) as lake:
         lake.sql("create database demo")
@@ -77,7 +77,7 @@ def world(
 
 @pytest.fixture
 def ask(world: Snowmelt, counted: Counted) -> Callable[..., Any]:
-    """Run a query with short names; returns its rows."""
+    """Run a query with short names. Return its rows."""
 
     def asked(text: Any, **options: Any) -> list[Any]:
         return [tuple(row) for row in world.sql(text, **{**_HERE, **options}).collect()]
@@ -159,7 +159,7 @@ def test_documents_come_back_as_they_went(
 def test_random_values_come_back_as_python_computes_them(
     world: Snowmelt, spark: SparkSession
 ) -> None:
-    """From Spark to JSON, to the service, and back, beside `decimal` and `json` of Python."""
+    """Compare values that went from Spark to a service and back with Python's `decimal` and `json`."""
     chance = random.Random(20240131)
 
     def text() -> str:
@@ -310,13 +310,13 @@ def test_spark_calls_as_often_as_documented(
 
 
 def test_limit_stops_calls(world: Snowmelt, ask: Any, counted: Counted) -> None:
-    # The filter keeps Spark from cutting the rows before the calls.
+    # The filter prevents Spark from applying LIMIT before the calls.
     asked = "select v from (select slow(cast(id as string)) as v from range(0, 60000, 1, 1))"
-    # Once before, because Spark compiles the query while the service answers.
+    # Run once before: in the first run, Spark compiles the query while the service responds.
     ask(f"{asked} where v <> '' limit 3")
     counted.clear()
     assert len(ask(f"{asked} where v <> '' limit 3")) == 3
-    # One that is wanted, and as many as may be in flight.
+    # One required batch, and the maximum number in flight.
     assert len(counted.calls) <= 1 + CallerOptions().max_in_flight
 
 
@@ -605,7 +605,7 @@ def test_calls_of_a_volatile_function_in_one_statement_have_values_of_their_own(
     rows = ask(query.format(t="(select * from values ('a'), ('b') t(x))"))
     values = [value for row in rows for value in row if value is not None]
     assert len(set(values)) == len(values) >= 2
-    # The service knows batches by their ids: each call has its own.
+    # Each call has its own batch IDs.
     assert len(set(counted.ids)) == len(counted.ids)
 
 
@@ -671,7 +671,7 @@ def test_a_translator_that_crashes_ends_its_query_alone(
     with pytest.raises(Exception, match=r"request translator DEMO\.PUBLIC\.DEEP_ASK") as raised:
         ask("select deep('x')")
     assert re.search(r"its process crashed \(SIG\w+\)|nests too deeply", str(raised.value))
-    # A script finds nothing of what it left behind for the query before.
+    # State that a script stored in an earlier query is gone.
     assert ask("select kept('secret')") == [("SECRET/SECRET",)]
     assert ask("select kept('other')") == [("OTHER/OTHER",)]
 
@@ -689,7 +689,7 @@ def test_a_rate_holds_for_all_partitions(world: Snowmelt, counted: Counted) -> N
     before = clock.monotonic()
     assert sum(row.v is not None for row in frame.collect()) == 40
     assert len(counted.calls) == 40
-    # Ten may go at once, the others ten a second.
+    # Ten requests may be sent immediately, and the others at ten per second.
     assert clock.monotonic() - before >= 2.5
 
 

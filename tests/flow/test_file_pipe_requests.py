@@ -1,4 +1,4 @@
-"""Snowpipe's REST calls: the official client, unmodified, names files that load once each."""
+"""Snowpipe's REST API with the unmodified official client: each requested file loads once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from snowmelt.client.auth import KeyPairTokenProvider, load_private_key
 from snowmelt.clock import SystemClock
 
 _PROGRAM = Path(__file__).parents[1] / "support" / "snowpipe_client.py"
-# It has files at the same paths as the SDK of the row API. Version 5 of the connector lacks a function
-# that it imports.
+# Install in a separate environment: its files conflict with the SDK of the row API. Version 5 of
+# the connector lacks a function that it imports.
 _OFFICIAL_CLIENT = ("snowflake-ingest==1.0.13", "snowflake-connector-python==4.8.1")
 
 
@@ -29,7 +29,7 @@ def make_headers(user: str, key_pair: KeyPair) -> dict[str, str]:
 
 
 class Requests:
-    """A service with a pipe that loads what requests name, and clients of user LOADER."""
+    """A service with a pipe that loads requested files, and clients of user LOADER."""
 
     def __init__(self, arriving: Arriving, key_pair: KeyPair) -> None:
         self.arriving = arriving
@@ -111,14 +111,14 @@ def test_the_official_client_names_files_that_load_once_each(requests: Requests)
     assert sorted(each["path"] for each in history["files"]) == sorted(found)
     assert history["rangeStartTime"] <= history["rangeEndTime"]
     assert missing["status"] == 400
-    # Only what a request names is loaded, and once.
+    # Only requested files are loaded, once each.
     assert arriving.read_ids() == [1, 2]
     assert arriving.status()["kind"] == "REST"
 
 
 def test_a_failed_file_that_is_named_again_is_tried_again(requests: Requests) -> None:
     arriving = requests.arriving
-    # One of the content types is that of the official client, the other one is for `curl`.
+    # Content types of the official client and of `curl`.
     body = {"content": "1.csv\n", "headers": {"Content-Type": "text/plain"}}
     assert requests.send("POST", "insertFiles", **body).json() == {"responseCode": "SUCCESS"}
     arriving.wait(lambda status: status["failedFileCount"] == 1)
@@ -135,7 +135,7 @@ def test_a_failed_file_that_is_named_again_is_tried_again(requests: Requests) ->
         "1.csv"
     ]
     assert arriving.read_ids() == [1]
-    # REFRESH loads what no request named.
+    # REFRESH loads files that were not requested.
     requests.service.sql("ALTER PIPE demo.public.p REFRESH")
     arriving.wait(lambda _: arriving.read_ids() == [1, 2])
 

@@ -1,4 +1,4 @@
-"""Pipes with AUTO_INGEST: a service loads the files that appear, however often it is killed."""
+"""Pipes with AUTO_INGEST: a service loads each new file once, despite kills."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_pipe_loads_what_appears_and_shows_what_it_does(arriving: Arriving) ->
     arriving.wait(lambda status: status["failedFileCount"] == 0)
     assert arriving.read_ids() == [1, 3, 4]
 
-    # An error of the whole pipe is shown, and ends with its cause.
+    # An error of the whole pipe is shown, and disappears with its cause.
     service.sql("ALTER TABLE demo.public.t RENAME TO demo.public.away")
     arriving.put("5.csv", "5,e,\n")
     status = arriving.wait(lambda status: status["executionState"] == "STALLED_EXECUTION_ERROR")
@@ -154,7 +154,7 @@ def test_no_file_is_lost_or_doubled_however_often_it_is_killed(arriving: Arrivin
         for _ in range(moments.randrange(1, 12)):
             arriving.put(f"{written:05d}.csv", f"{2 * written},a,\n{2 * written + 1},b,\n")
             written += 1
-        # Somewhere within start, listing, load and commit.
+        # Kill at a random time during start, listing, load and commit.
         time.sleep(moments.uniform(0.0, 1.5))
         if turn % 2:
             arriving.kill_worker()

@@ -1,4 +1,4 @@
-"""Files that appear are loaded once each; a broken one stops no other."""
+"""A file watch loads each new file once. An invalid file does not stop others."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 from fixtures.chunks import Lakehouse
 from fixtures.copy import Copying
+from snowmelt.catalog.jobs.load_history import list_loads
 from snowmelt.catalog.objects.file_pipes import PipeFileState
 from snowmelt.clock import ManualClock
 from snowmelt.errors import StatementError, TableNotFound
@@ -21,6 +22,7 @@ from snowmelt.loaders.copy_job import CopyResult
 from snowmelt.loaders.file_pipe_check import parse_watched_copy
 from snowmelt.loaders.file_watch import BatchLimits, FileWatch, MemoryJournal
 from snowmelt.loaders.load_task_execution import LocalTaskRunner
+from snowmelt.schema.types import TableName
 
 
 @pytest.fixture
@@ -60,7 +62,7 @@ def test_each_file_is_loaded_once(copying: Copying) -> None:
     assert watch.run_round() == []
     copying.file("0.csv", "4|d\n")
     assert count_rows(watch.run_round()) == 1
-    # Another process knows nothing of the first one.
+    # A new process has no state of the first one.
     assert make_watch(copying).run_round() == []
     assert sorted(copying.house.read_numbers()) == [1, 2, 3, 4]
 
@@ -108,7 +110,7 @@ def test_a_broken_file_stops_no_other(copying: Copying) -> None:
     assert "truncated" in broken.error
     copying.house.clock.advance(1)
     assert watch.run_round() == []
-    # A repaired file is another version of it.
+    # A repaired file counts as a new version.
     copying.file("2.csv.gz", gzip.compress(b"2|b\n"))
     assert count_rows(watch.run_round()) == 1
     assert journal.failed == {}
@@ -139,6 +141,32 @@ def test_limits_of_rejects_are_per_file(copying: Copying) -> None:
     [failed] = journal.failed.values()
     assert "2.csv: 2 records were rejected, and REJECTMAX is 2" in failed.error
     assert sorted(copying.house.read_numbers()) == [1, 4]
+
+
+def test_a_load_without_a_good_file_is_shown_as_failed_and_counts_rejects_once(
+    copying: Copying,
+) -> None:
+    options = "REJECTMAX 2 REJECTED DATA AS TABLE demo.public.bad"
+    watch = make_watch(copying, options=options)
+    copying.file("1.csv", "x|a\ny|b\n3|c\n")
+    for seconds in (0, 11, 61):
+        copying.house.clock.advance(seconds)
+        watch.run_round()
+    # A refresh is a retry, too.
+    watch.refresh()
+    watch.run_round()
+    assert copying.states() == ["failed"] * 4
+    with copying.house.database.reading() as connection:
+        loads = list_loads(connection)
+    assert sorted(int(load.rejects or 0) for load in loads) == [0, 0, 0, 2]
+    assert all("REJECTMAX is 2" in str(load.message) for load in loads)
+    assert len(copying.house.read(TableName("DEMO", "PUBLIC", "BAD"))) == 2
+    # A good file beside it makes the load a success.
+    copying.house.clock.advance(601)
+    copying.file("2.csv", "4|d\n")
+    watch.run_round()
+    assert sorted(copying.states()) == ["committed", *["failed"] * 4]
+    assert copying.house.read_numbers() == [4]
 
 
 def test_a_batch_of_broken_files_alone_is_recorded(copying: Copying) -> None:

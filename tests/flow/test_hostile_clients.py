@@ -1,4 +1,4 @@
-"""Nothing that a client claims changes an answer: lies are refused, and their owner is told why."""
+"""False claims of clients do not change query results: they are rejected with the reason."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def garbled_pages(table: pa.Table, schema: TableSchema) -> Lie:
 def truncated_page(table: pa.Table, schema: TableSchema) -> Lie:
     parquet = encoded(table)
     _, end = page_of(parquet, len(schema.columns) - 1)
-    # The last column's pages end too early: what follows them is the footer.
+    # The pages of the last column end too early, followed by the footer.
     return Lie(parquet[: end - 20] + parquet[end:], claims(table, schema), "not a readable chunk")
 
 
@@ -114,7 +114,7 @@ def bomb_of_a_dictionary(table: pa.Table, schema: TableSchema) -> Lie:
 
 
 def bomb_of_a_page(table: pa.Table, schema: TableSchema) -> Lie:
-    """A page header that promises a gigabyte."""
+    """A page header with a size of a gigabyte."""
     parquet = encoded(table, compression="zstd")
     start, end = page_of(parquet, 1)
     # Page header: type (15 00), uncompressed size (15 and a varint), compressed size (likewise).
@@ -122,7 +122,7 @@ def bomb_of_a_page(table: pa.Table, schema: TableSchema) -> Lie:
     assert parquet[start + 4] == 0x15
     gigabyte = b"\x80\x80\x80\x80\x08"
     longer = len(gigabyte) - 1
-    # The body is shorter by as much as the header is longer, so that all else stays where it is.
+    # Shorten the body by the growth of the header, so that all other positions stay the same.
     size = bytes([parquet[start + 5] - 2 * longer])
     page = (
         parquet[start : start + 3] + gigabyte + b"\x15" + size + parquet[start + 6 : end - longer]
@@ -189,7 +189,7 @@ def no_instant(table: pa.Table, schema: TableSchema) -> Lie:
 
 
 def no_instant_of_readers(table: pa.Table, schema: TableSchema) -> Lie:
-    """The year 10000, within a day of what the wire has room for."""
+    """The year 10000, within a day of the wire format's limit."""
     beyond = Decimal(253_402_300_800)
     values = pa.array([beyond] * 3, pa.decimal128(38, 9))
     lie = _typed(table, schema, "AT", values, "a value is outside 0001-01-01 00:00:00 to 9999")
@@ -221,7 +221,7 @@ LIES = [
 def world(
     spark: SparkSession, shared_service: ServiceProcess, key_pair: KeyPair
 ) -> Iterator[World]:
-    """A table with rows of an honest client, the two clients, and what queries see."""
+    """A table with valid rows, an honest and a hostile client, and the query results."""
     service, key = shared_service, key_pair.public_base64
     service.sql(
         "CREATE DATABASE hostile",
@@ -261,7 +261,7 @@ def world(
 class World:
     def __init__(self, lake: Snowmelt, honest: Conversation, hostile: Conversation) -> None:
         self.lake, self.honest, self.hostile = lake, honest, hostile
-        # What ours says of itself must not matter.
+        # The client name in the header must have no effect.
         hostile.http.headers["X-Snowmelt-Client"] = "anything"
         self.committed = 0
         opened = honest.open("honest")
@@ -272,7 +272,7 @@ class World:
         self.committed = 1
 
     def answers(self) -> list[int]:
-        """What queries of the table say that must be equal, however they prune."""
+        """Return results of queries that must be equal with and without pruning."""
         table = "hostile.public.t"
         conditions = ("c1 = 3", "c1 + 0 = 3", "name IS NULL", "concat(name, '') IS NULL")
         counts = [f"SELECT count(*) FROM {table} WHERE {each}" for each in conditions]

@@ -1,4 +1,4 @@
-"""Other engines change rows through the Iceberg REST catalog, while rows stream in."""
+"""Other engines change rows through the Iceberg REST catalog while rows stream in."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def catalog(lake: Any) -> Any:
 
 
 def load(catalog: Catalog, name: str, count: int) -> Any:
-    """Load a table as soon as all of its rows are published."""
+    """Load a table when all of its rows are published."""
     while True:
         table = catalog.load_table(f"PUBLIC.{name.upper()}")
         if table.scan().count() == count:
@@ -137,7 +137,7 @@ def test_a_file_that_was_rewritten_meanwhile_is_a_conflict(
     changing = first.transaction()
     changing.delete("ID = 1")
     second.delete("ID = 2")
-    # The service reports a conflict. PyIceberg tries again, and finds that its file is gone.
+    # The service reports a conflict. PyIceberg retries, and finds that its file was removed.
     with pytest.raises(ValidationException, match="Missing required files to delete"):
         changing.commit_transaction()
     assert seen_by_snowmelt(lake, name) == [(0, "s0"), (1, "s1"), (3, "s3")]

@@ -1,4 +1,4 @@
-"""Credentials and commits of engines reach one table, replace nothing, and are checked."""
+"""Credentials and commits of engines are checked, affect one table, and cannot replace files."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_reader_creates_nothing(lake: Any) -> None:
 
 @pytest.fixture
 def recorded(lake: Any, catalog: Catalog) -> Any:
-    """A commit that was refused, with its address: one value is too long."""
+    """A rejected commit, with its address. One value is too long."""
     sent: list[Any] = []
     table = catalog.load_table("PUBLIC.W")
     with recording_commits(catalog, sent), pytest.raises(Exception, match="Column NAME"):

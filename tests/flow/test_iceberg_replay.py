@@ -1,6 +1,6 @@
-"""What engines ask the Iceberg REST catalog, as recorded from them, is answered as it was then.
+"""Recorded requests of engines to the Iceberg REST catalog get the same responses as when recorded.
 
-`tests/support/record_iceberg_requests.py` has recorded it.
+`tests/support/record_iceberg_requests.py` records them.
 """
 
 from __future__ import annotations
@@ -56,6 +56,6 @@ def test_recorded_requests_are_answered(lake: Lake, engine: str) -> None:
             loaded = answer.json()
             assert loaded["metadata-location"].endswith(".metadata.json")
             assert loaded["config"]["s3.access-key-id"]
-            # ClickHouse would use the address wrongly.
+            # Omit the address, which ClickHouse would misuse.
             assert ("s3.endpoint" in loaded["config"]) == (engine != "clickhouse")
     assert loads > 0

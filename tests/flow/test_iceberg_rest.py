@@ -35,7 +35,7 @@ TABLE = "DEMO/namespaces/PUBLIC/tables/T"
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory, key_pair: KeyPair) -> Iterator[Lake]:
-    """A service with ten rows in DEMO.PUBLIC.T, and table OTHER that the reader may not select from."""
+    """A service with ten rows in DEMO.PUBLIC.T, and table OTHER without SELECT for the reader."""
     process = s3_process(tmp_path_factory.mktemp("rest"))
     found = Lake(process, key_pair)
     found.service.sql("CREATE TABLE demo.public.other (id NUMBER)", "CREATE DATABASE secret")
@@ -48,7 +48,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory, key_pair: KeyPair) -> Iterato
 
 
 def error_of(response: httpx.Response) -> tuple[int, Any]:
-    """Return status and type of an error, whose body has both."""
+    """Return the status and type in the body of an error."""
     error = response.json()["error"]
     assert error["code"] == response.status_code
     assert error["message"].endswith(".")
@@ -88,13 +88,13 @@ def can_read(files: Any, place: Any) -> bool:
     return True
 
 
-# Configuration, namespaces and tables.
+# --- Configuration, namespaces and tables
 
 
 def test_the_configuration_names_prefix_and_endpoints(lake: Lake) -> None:
     answer = lake.get("config", params={"warehouse": "DEMO"})
     assert answer.json()["overrides"] == {"prefix": "DEMO"}
-    # Without the list, clients assume endpoints that write.
+    # Without the list of endpoints, clients assume that all exist.
     endpoints = answer.json()["endpoints"]
     assert "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}" in endpoints
     assert not any(each.startswith(("DELETE", "PUT")) for each in endpoints)
@@ -120,7 +120,7 @@ def test_a_database_that_the_role_cannot_use_is_not_found(lake: Lake, name: str)
 
 def test_schemas_are_namespaces_of_one_level(lake: Lake) -> None:
     assert lake.get("DEMO/namespaces").json() == {"namespaces": [["PUBLIC"]]}
-    # ClickHouse descends as long as there are children.
+    # A namespace must not be its own child: ClickHouse descends while there are children.
     inner = lake.get("DEMO/namespaces", params={"parent": "PUBLIC"})
     assert inner.json() == {"namespaces": []}
     assert lake.get("DEMO/namespaces/PUBLIC").json()["namespace"] == ["PUBLIC"]
@@ -198,7 +198,7 @@ def test_an_oversized_body_is_refused(lake: Lake) -> None:
 def test_a_load_is_cached_by_its_etag(lake: Lake) -> None:
     first = lake.get(TABLE)
     assert first.status_code == 200
-    # Java reads this spelling only.
+    # Java accepts only this spelling.
     assert b"ETag" in [name for name, _ in first.headers.raw]
     etag = first.headers["etag"]
     again = lake.get(TABLE, headers={"if-none-match": etag})
@@ -361,7 +361,7 @@ def test_key_pair_tokens_are_accepted_with_the_grants_of_the_role(
     provider = KeyPairTokenProvider(
         "LOCAL", "LOADER", load_private_key(key_pair.private_pem), SystemClock()
     )
-    # LOADER may insert, not select.
+    # LOADER has INSERT, but not SELECT.
     assert error_of(use(lake, provider.get_token())) == (404, "NoSuchTableException")
     lake.service.sql("GRANT SELECT ON TABLE demo.public.t TO ROLE loading")
     assert use(lake, provider.get_token()).status_code == 200

@@ -1,4 +1,4 @@
-"""Settings of a connector: evolution, metadata, keys, tables of topics, tombstones and dead letters."""
+"""Settings of a connector: evolution, metadata, keys, tables by topic, tombstones and dead letters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_fields_that_are_new_become_columns_while_rows_arrive(streaming: Streami
     )
     with streaming.running(topic, evolve=True) as connector:
         streaming.wait_for(1, 2)
-        # Both partitions need a column at once, and one leaves out what was NOT NULL.
+        # Both partitions need a new column at the same time, and one lacks a NOT NULL column.
         streaming.kafka.produce(topic, 0, [b'{"id": 3, "gate": "B7"}', b'{"gate": "B8"}'])
         streaming.kafka.produce(topic, 1, [b'{"id": 4, "gate": "C1", "delay": 1.5}', *messages(5)])
         streaming.wait_until(lambda: streaming.rows().num_rows == 6)
@@ -91,7 +91,7 @@ def test_metadata_keys_and_tombstones(streaming: Streaming) -> None:
     }
     assert tombstone["offset"] == 1
     assert sorted(column(rows, "ID"), key=str) == [1, None]
-    # Every offset is committed, also that of the last message, which is no row.
+    # Every offset is committed, including that of the last message, which is not a row.
     assert streaming.token(f"{topic}:P0") == "2"
 
 
@@ -288,7 +288,7 @@ def test_members_of_a_group_share_the_partitions_and_take_over(apache_streaming:
                     topic, {"value": messages(3 + partition)[0]}, partition=partition
                 )
             apache_streaming.wait_for(1, 2, 3, 4)
-        # One member has left: the other one reads both partitions.
+        # After one member left, the other one reads both partitions.
         for partition in (0, 1):
             apache_streaming.produce_messages(
                 topic, {"value": messages(5 + partition)[0]}, partition=partition

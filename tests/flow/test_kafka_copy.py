@@ -1,4 +1,4 @@
-"""COPY from Kafka: messages become rows once, and offsets move in the same commit."""
+"""COPY from Kafka: messages are loaded once, and offsets advance in the same commit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_each_message_is_a_row_once(kafka: Broker, copying: Copying) -> None:
     rejects = copying.house.read(REJECTS)
     assert rejects["FILE_NAME"].to_pylist() == [f"{topic}|1|1"]
     assert rejects["REJECTED_DATA"].to_pylist() == ["{broken"]
-    # Another stream, or the table made anew, begins at the beginning.
+    # Another stream, or a recreated table, starts at the first offset.
     assert copying.copy(copy + " STREAM NAME 'other'").totals.rows == 4
 
 

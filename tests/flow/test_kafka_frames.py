@@ -1,4 +1,4 @@
-"""`snowmelt kafka` in frames: a topic becomes rows, once, whatever happens in between."""
+"""`snowmelt kafka` with frames: messages of a topic are loaded once, despite failures."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def test_frames_load_what_has_come_and_nothing_twice(kafka: Broker, copying: Cop
     wanted = frames(kafka, topic, seconds=0.5, rest="REJECTED DATA AS TABLE rejects")
     for copied in run_frames(wanted, copying.context, LocalTaskRunner(), stop):
         loaded.append((copied.totals.rows, copied.totals.rejects))
-        # How many messages are there in half a second is the broker's affair.
+        # The number of messages in half a second depends on the broker.
         if (sums := [sum(each) for each in zip(*loaded, strict=True)]) == [3, 0]:
             kafka.produce(topic, 1, [b"broken", *messages(4)])
         elif sum(sums) >= 5:
             stop.set()
     assert sums == [4, 1]
     assert sorted(copying.house.read_numbers()) == [1, 2, 3, 4]
-    # Frames without messages leave no load behind.
+    # Frames without messages add no load to the history.
     assert copying.states() == ["committed"] * len(loaded)
 
 
@@ -57,7 +57,7 @@ def test_once_loads_up_to_the_end_offsets_of_its_start_however_short_a_frame_is(
         wanted, copying.context, LocalTaskRunner(), threading.Event(), once=True
     ):
         if not loaded:
-            # Behind the ends that were there at the start, also in an empty partition.
+            # Messages after the end offsets at the start, including an empty partition.
             kafka.produce(topic, 1, messages(9001))
             kafka.produce(topic, 3, messages(9002))
         loaded.append(copied.totals.rows)

@@ -1,4 +1,4 @@
-"""`snowmelt kafka --stream`: each message becomes a row once, through a channel per partition."""
+"""`snowmelt kafka --stream`: each message is loaded once, through one channel per partition."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_second_connector_takes_over(streaming: Streaming) -> None:
         with streaming.running(topic) as first:
             streaming.wait_for(1)
             with streaming.running(topic):
-                # The first one learns of the second when it has a row to send.
+                # The first consumer is fenced when it sends a row.
                 while first.is_alive():
                     last += 1
                     streaming.kafka.produce(topic, 0, messages(last))
@@ -95,7 +95,7 @@ def test_errors_that_no_retry_helps(streaming: Streaming) -> None:
     with streaming.client() as client:
         client.open_channel('"refused:P0"', table=streaming.table, offset_token="page 7")
     with (
-        pytest.raises(UserError, match="'page 7', which is no offset"),
+        pytest.raises(UserError, match="Invalid offset token 'page 7'"),
         streaming.running(topic) as ended,
     ):
         ended.join(200)

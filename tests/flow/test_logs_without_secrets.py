@@ -1,4 +1,4 @@
-"""A service that tells everything it does tells no secret."""
+"""Logs and metrics of a service with full logging contain no secrets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WRONG_TOKEN = jwt.encode({"sub": "A.LOADER", "iss": "A.LOADER.x"}, "k" * 32, alg
 
 @pytest.fixture
 def service(service_process: ServiceProcess, key_pair: KeyPair) -> S3Process:
-    """A service with both ports that tells everything."""
+    """A service with both ports and full logging."""
     s3 = S3Process(service_process).start(log_level="debug", log_format="json")
     prepare_loading(service_process, key_pair)
     return s3
@@ -93,7 +93,7 @@ def test_no_secret_is_in_the_log_of_a_service_that_tells_everything(
 
 
 def stream(url: str, key_pair: KeyPair) -> list[str]:
-    """Stream rows, be refused, and return the tokens that were sent."""
+    """Stream valid and rejected rows. Return the tokens that were sent."""
     client = snowmelt.Client(url, user="loader", private_key=key_pair.private_pem)
     with client:
         with client.open_channel("c", table="demo.public.t") as channel:
@@ -111,7 +111,7 @@ def stream(url: str, key_pair: KeyPair) -> list[str]:
 
 
 def authorise(url: str, idp: AuthorisationServer) -> list[str]:
-    """Stream with OAuth, through failures, and be refused; return what is secret of it."""
+    """Stream with OAuth, with failures and rejections. Return the secrets."""
     idp.failures = 1
     oauth = snowmelt.OAuth("client", "client secret 4711", "refresh 0815", f"{idp.url}/token")
     with (
@@ -132,7 +132,7 @@ def authorise(url: str, idp: AuthorisationServer) -> list[str]:
 
 
 def keep_objects(url: str, key: AccessKey) -> list[str]:
-    """Use the S3 endpoint rightly and wrongly, and return presigned addresses that were used."""
+    """Send valid and invalid requests to the S3 endpoint. Return the presigned addresses used."""
     client = s3_client(url, key.access_key_id, key.secret)
     client.create_bucket(Bucket="kept")
     client.put_object(Bucket="kept", Key="k.csv", Body=b"a,b\n1,2\n")

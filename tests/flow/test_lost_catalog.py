@@ -1,4 +1,4 @@
-"""A catalog that is deleted under a service, and ports that are taken before it starts."""
+"""A catalog that is deleted while a service runs, and ports that are in use before it starts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_service_whose_catalog_is_gone_says_so_and_commits_nothing(
     channel.insert_row({"id": 2}, "2")
     with pytest.raises(CommitTimeout):
         channel.wait_for_commit("2", timeout=dt.timedelta(seconds=3))
-    # Back where it was, it is the same file: the service goes on with it.
+    # The restored file is the same file, so the service continues with it.
     kept.rename(catalog)
     assert httpx.get(f"{service.url}/healthz", trust_env=False).status_code == 200
 

@@ -1,4 +1,4 @@
-"""OAuth: tokens of an authorisation server elsewhere open channels, as the role they name."""
+"""OAuth: tokens of an external authorization server open channels with the role in the token."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_an_integration_is_changed_and_dropped(service: ServiceProcess, key_pair
     key = load_pem_private_key(key_pair.private_pem.encode(), None)
 
     def connect() -> None:
-        # Not the one before, which is remembered for seconds.
+        # Use a new token, because the previous one is cached for seconds.
         new = uuid.uuid4().hex
         mine = token(key, iss="https://second.example.com", scp="session:role-any", jti=new)
         snowmelt.Client(service.url, oauth=mine).close()

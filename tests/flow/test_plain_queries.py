@@ -1,4 +1,4 @@
-"""Plain queries by DuckDB give what Spark gives; what is not plain is left to Spark."""
+"""Plain queries return the same from DuckDB and Spark. Other queries need Spark."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def random_query(rng: random.Random) -> str:
 
 @pytest.fixture
 def plain(lakehouse: Lakehouse) -> Lakehouse:
-    """A table of every plain type: two chunks in native files, two fresh."""
+    """A table with every plain type: two chunks in native files, and two that are not migrated."""
     rng = random.Random(5)
     lakehouse.create(NAME, COLUMNS)
     converter = RowConverter(TableSchema(1, COLUMNS), zone=ZoneInfo("UTC"))
@@ -197,7 +197,8 @@ def test_duckdb_and_spark_give_the_same_answers(lake: Snowmelt, plain: Lakehouse
             continue
         spark_names, spark_rows = ask_spark(lake, text)
         assert names == spark_names, text
-        # NaN equals nothing, itself neither; rows of one key may come in any order.
+        # Compare as text, because NaN is not equal to itself. Rows with equal keys may have any
+        # order.
         assert sorted(map(repr, rows)) == sorted(map(repr, spark_rows)), text
         if "number" in text or "p.id" in text:
             assert list(map(repr, rows)) == list(map(repr, spark_rows)), text

@@ -1,4 +1,4 @@
-"""This version opens what each release has left, and goes on with it."""
+"""This version opens and continues the data folder of each release."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAME = TableName("SHOP", "PUBLIC", "ORDERS")
 @pytest.fixture(params=sorted(path.name for path in RELEASES.glob("*.tar.gz")))
 def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     with tarfile.open(RELEASES / request.param) as archive:
-        # Early versions of Python 3.11 have no filters.
+        # Early versions of Python 3.11 have no extraction filters.
         safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         archive.extractall(tmp_path, **safely)
     (tmp_path / "data" / "keys").chmod(0o700)
@@ -59,7 +59,7 @@ def expect(rows: list[dict[str, Any]]) -> list[Any]:
 def test_rows_channels_and_grants_of_a_release_are_there_and_go_on(data_dir: Path) -> None:
     assert read_rows(data_dir) == expect(ROWS)
     more = {**ROWS[0], "id": 20}
-    # Its channels are older than the time after which idle ones expire.
+    # Disable expiry, because the channels are older than the idle time.
     with EmbeddedService(data_dir, channel_idle_s=0) as service:
         shown = service.sql("SHOW GRANTS TO ROLE reading")
         assert "SELECT" in [row[shown.columns.index("privilege")] for row in shown.rows]

@@ -1,4 +1,4 @@
-"""A service on a restored installation: its clients go on, and each row is there once."""
+"""A service on a restored installation: clients continue, and each row is there once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def service(loading_service: ServiceProcess) -> ServiceProcess:
 
 @pytest.fixture
 def restored(tmp_path: Path, service: ServiceProcess) -> Iterator[ServiceProcess]:
-    """A service at the address of the first one, on another data folder; not started."""
+    """A service at the address of the first one with another data folder. Not started."""
     other = ServiceProcess(tmp_path / "restored", service.port)
     yield other
     if other.process is not None and other.process.poll() is None:
@@ -52,7 +52,7 @@ def run_command(folder: Path, *words: object) -> str:
 
 
 def make_rows(channel: int, first: int, last: int) -> list[dict[str, Any]]:
-    """Rows of a source: each has a number of its own, equal to its position times the channels."""
+    """Make rows of a source with unique numbers, from position and number of channels."""
     return [{"id": n * CHANNELS + channel, "name": f"row {n}"} for n in range(first, last)]
 
 
@@ -92,7 +92,7 @@ def test_clients_go_on_at_a_point_made_while_they_streamed(
         restored.data_dir, "restore", backup, "--to", last.point_id, "--private-key", key
     )
     restored.start()
-    # The clients of the original are fenced, and resume where the point was.
+    # The clients of the original are fenced, and resume at the restore point.
     channels[0].insert_rows(make_rows(0, written[0], written[0] + 1), str(written[0]))
     with pytest.raises(ChannelInvalid):
         channels[0].wait_for_commit(str(written[0]), timeout=SOON)

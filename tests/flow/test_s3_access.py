@@ -1,4 +1,4 @@
-"""Who is let in, and where to: signatures, clocks, grants, virtual hosts."""
+"""Access to S3: signatures, clocks, grants and virtual hosts."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_bucket_may_stand_in_the_host(s3: S3Process, bucket: str) -> None:
     answer = connection.getresponse()
     answer.read()
     assert answer.status == 200
-    # The same connection goes on, with the bucket in the path.
+    # The same connection can be reused with the bucket in the path.
     signed = s3.client().generate_presigned_url("get_object", {"Bucket": bucket, "Key": "a/b"})
     address = urlsplit(signed)
     connection.request("GET", f"{address.path}?{address.query}")

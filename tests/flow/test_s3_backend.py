@@ -1,4 +1,4 @@
-"""Buckets that stand in front of what exists: another S3 server, and a folder of files."""
+"""Mounted buckets, with another S3 server or a folder of files as backend."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def code_of(refused: pytest.ExceptionInfo[Any]) -> str:
 
 @pytest.fixture
 def front(own_s3: S3Process, seaweed: Seaweed, tmp_path: Path) -> S3Process:
-    """An endpoint in front of a bucket at another server, and of a folder."""
+    """An endpoint with a mounted bucket of another server and a mounted folder."""
     folder = tmp_path / "exports"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "a.csv").write_bytes(b"1,2\n")
@@ -105,7 +105,7 @@ def test_a_folder_is_a_bucket(front: S3Process, tmp_path: Path) -> None:
     with pytest.raises(ClientError) as refused:
         front.client("reader").list_objects_v2(Bucket="files")
     assert code_of(refused) == "AccessDenied"
-    # Without its backend the bucket is not there; its grants are, when it comes back.
+    # Without its backend the bucket does not exist, but its grants remain.
     front.service.sql("GRANT READ ON BUCKET files TO ROLE readers")
     front.service.stop()
     front.start()

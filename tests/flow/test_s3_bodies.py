@@ -1,4 +1,4 @@
-"""Bodies of every kind that clients send, and those that are broken."""
+"""Request bodies in every form that clients send, and invalid bodies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DATA = bytes(range(256)) * 1200
 
 
 class _Auth(S3SigV4Auth):  # type: ignore[misc]  # botocore has no types
-    """Signs whatever x-amz-content-sha256 says."""
+    """Signs any value of x-amz-content-sha256."""
 
     def payload(self, request: Any) -> Any:
         return request.headers["X-Amz-Content-SHA256"]
@@ -46,7 +46,7 @@ def send(
     mode: str,
     headers: dict[str, str] | None = None,
 ) -> tuple[int, bytes, dict[str, Any]]:
-    """Sign and send a request; `body` may be a function of its signature and time."""
+    """Sign and send a request. `body` may be a function of the signature and time."""
     key = s3.keys["admin"]
     request = AWSRequest(method, s3.url + path, headers=dict(headers or {}))
     request.headers["X-Amz-Content-SHA256"] = mode

@@ -1,4 +1,4 @@
-"""What a request asks of an object holds, or nothing is done: conditions, owners, sizes, parts."""
+"""Requests whose conditions, owners, sizes or parts do not match have no effect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MIB = 1024 * 1024
 
 
 def refusal(call: Any, **arguments: Any) -> tuple[Any, Any, Any]:
-    """Return code, status and the whole error of a call that must be refused."""
+    """Return the code, status and error of a call that must be rejected."""
     with pytest.raises(ClientError) as refused:
         call(**arguments)
     response = refused.value.response
@@ -32,7 +32,7 @@ def client(s3: S3Process) -> Any:
 
 @pytest.fixture
 def there(client: Any, bucket: str) -> Any:
-    """An object `k`, as HeadObject shows it."""
+    """An object `k`, as HeadObject returns it."""
     client.put_object(Bucket=bucket, Key="k", Body=b"12345")
     return client.head_object(Bucket=bucket, Key="k")
 
@@ -62,7 +62,7 @@ def test_a_deletion_whose_condition_does_not_hold_deletes_nothing(
     wrong = asked | one(there, name, holds=False)
     assert refusal(client.delete_object, **wrong)[:2] == ("PreconditionFailed", 412)
     client.head_object(**asked)
-    # Each of several must hold.
+    # If there are several conditions, each must be true.
     for other in CONDITIONS:
         if other != name:
             both = wrong | one(there, other, holds=True)
@@ -98,7 +98,7 @@ def test_a_deletion_may_ask_that_there_is_an_object(client: Any, bucket: str, th
     for etag in ("*", there["ETag"]):
         found = refusal(client.delete_object, Bucket=bucket, Key="k", IfMatch=etag)
         assert found[:2] == ("NoSuchKey", 404)
-    # As S3 says of these two: fine where the object does not exist.
+    # As in S3, these two succeed if the object does not exist.
     client.delete_object(Bucket=bucket, Key="k", IfMatchSize=1)
     client.delete_object(
         Bucket=bucket, Key="k", IfMatchLastModifiedTime=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)

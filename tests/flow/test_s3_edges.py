@@ -1,4 +1,4 @@
-"""Codes and forms at the edges of S3, as boto3, the AWS CLI and plain HTTP meet them."""
+"""Edge cases of S3: error codes and forms with boto3, the AWS CLI and plain HTTP."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def code_of(call: Any, **arguments: Any) -> str:
 def send(
     url: Any, method: str = "GET", body: bytes = b"", headers: dict[str, str] | None = None
 ) -> tuple[int, http.client.HTTPMessage, str]:
-    """Send a presigned request as a program without an SDK does; return status, headers, body."""
+    """Send a presigned request without an SDK. Return status, headers and body."""
     address = urlsplit(url)
     connection = http.client.HTTPConnection(address.hostname, address.port)
     try:
@@ -242,7 +242,7 @@ def test_a_prefix_with_a_line_break_lists_in_every_form(
             assert [each["Key"] for each in answer.get("Contents", [])] == found
         versions = client.list_object_versions(Bucket=bucket, Prefix=prefix)
         assert [each["Key"] for each in versions.get("Versions", [])] == found
-    # Without an encoding, as programs without an SDK ask.
+    # Without an encoding type, as programs without an SDK send it.
     for form in ("", "list-type=2&"):
         address = listing_address(s3, bucket, f"{form}prefix=a%0Ab%2F")
         status, _, body = send(address)

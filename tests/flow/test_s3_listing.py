@@ -1,4 +1,4 @@
-"""Listings against a sorted list: any keys, prefix, delimiter, marker and size of page."""
+"""Listings compared with a sorted list, for random keys, prefix, delimiter, marker and page size."""
 
 from __future__ import annotations
 

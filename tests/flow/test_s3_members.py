@@ -1,6 +1,6 @@
-"""Each member of each S3 operation is carried out, harmless for a stated reason, or refused by name.
+"""Each member of each S3 operation is supported, ignored for a stated reason, or rejected by name.
 
-What operations have which members is botocore's own service model, not a list of ours.
+The members of operations come from botocore's service model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from snowmelt.server.s3 import endpoint, supported_parameters
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "s3.md").read_text()
 MODEL = botocore.session.get_session().get_service_model("s3")
-# How boto3 names what the endpoint serves.
+# boto3's names of the operations that the endpoint supports.
 SERVED = {
     "list_buckets": "ListBuckets",
     "create_bucket": "CreateBucket",
@@ -45,7 +45,7 @@ SERVED = {
     "list_parts": "ListParts",
     "selected": "SelectObjectContent",
 }
-# Those that HTTP itself carries out, and those that say which object is meant.
+# Members that HTTP implements, and members that identify the object.
 OF_HTTP = {
     *("ContentLength", "ContentMD5", "ContentType", "ContentEncoding", "ContentLanguage"),
     *("ContentDisposition", "CacheControl", "Expires", "Body", "Bucket", "Key", "Metadata"),
@@ -54,7 +54,7 @@ DOCUMENTS = {"Delete": "Delete", "MultipartUpload": "CompleteMultipartUpload"}
 
 
 def members_of(operation: str) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield the members of an operation that stand in headers and in the address."""
+    """Yield the members of an operation that are in headers or in the address."""
     shape = MODEL.operation_model(operation).input_shape
     for name, member in shape.members.items():
         place = member.serialization.get("location")
@@ -98,7 +98,7 @@ def test_every_served_operation_has_its_members_listed() -> None:
         "delete",
     }
     claimed = frozenset().union(*supported_parameters.SUPPORTED_PARAMETERS.values())
-    # These two HTTP and the AWS CLI know, and botocore's model does not.
+    # HTTP and the AWS CLI have these two, but botocore's model does not.
     assert claimed - known <= {"if-range"} | supported_parameters._CHECKSUM_HEADERS
 
 
@@ -138,7 +138,7 @@ def value_of(member: Any) -> Any:
         return True
     if member.type_name == "timestamp":
         return "2030-01-01"
-    # Last of the choices: the first is at times what is done anyway.
+    # Use the last choice, because the first may be the default.
     return member.enum[-1] if getattr(member, "enum", ()) else "a=b"
 
 
@@ -155,7 +155,7 @@ def test_a_member_that_is_not_carried_out_is_refused_by_name(
     error = refused.value.response["Error"]
     status = refused.value.response["ResponseMetadata"]["HTTPStatusCode"]
     if "SSECustomer" in name and status == 400:
-        # S3 answers so for an object without a key of its caller.
+        # S3 returns this for an object that was stored without a key of the caller.
         assert MODEL.operation_model(operation).http["method"] == "HEAD" or (
             error["Code"] == "InvalidRequest"
         )

@@ -1,4 +1,4 @@
-"""Uploads in parts: any order, any moment, whole or nothing."""
+"""Multipart uploads: parts in any order, interruptions at any time, all or nothing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_parts_arrive_in_any_order_and_twice(client: Any, upload: Any) -> None:
     assert (found["ContentType"], found["Metadata"]) == ("text/csv", {"a": "b"})
     assert found["ETag"] == done["ETag"]
     assert "Uploads" not in client.list_multipart_uploads(Bucket=upload["Bucket"])
-    # The answer may be lost on its way: asked again, it is the same.
+    # A repeated request returns the same response, because the first may be lost.
     again = client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
     assert again["ETag"] == done["ETag"]
 

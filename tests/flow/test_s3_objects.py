@@ -1,4 +1,4 @@
-"""Objects as boto3 sees them: whatever was put is what is got, listed, copied and deleted."""
+"""Objects with boto3: put, get, list, copy and delete."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_any_key_can_be_put_got_listed_copied_and_deleted(
     assert (version["Key"], version["VersionId"], version["IsLatest"]) == (key, "null", True)
     client.copy_object(Bucket=bucket, Key="copy", CopySource={"Bucket": bucket, "Key": key})
     assert body_of(client.get_object(Bucket=bucket, Key="copy", VersionId="null")) == data
-    # XML cannot carry every key back.
+    # XML cannot represent every key.
     wanted = [{"Key": key}, {"Key": "copy", "VersionId": "null"}]
     quiet = "\x01" in key
     deleted = client.delete_objects(Bucket=bucket, Delete={"Objects": wanted, "Quiet": quiet})
@@ -165,7 +165,7 @@ def test_conditions_of_reads(client: Any, bucket: str) -> None:
             with pytest.raises(ClientError) as refused:
                 call(Bucket=bucket, Key="k", **arguments)
             assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == status
-    # The connection goes on.
+    # The connection can be reused.
     assert body_of(client.get_object(Bucket=bucket, Key="k")) == b"x"
 
 
@@ -196,7 +196,7 @@ def test_an_empty_object_and_one_that_is_replaced(client: Any, bucket: str) -> N
     first = reading.read(1000)
     client.put_object(Bucket=bucket, Key="k", Body=b"z")
     client.delete_object(Bucket=bucket, Key="k")
-    # What is being read stays what it was.
+    # An object that is being read does not change.
     assert first + reading.read() == b"y" * 3_000_000
     client.delete_object(Bucket=bucket, Key="k")
 

@@ -1,4 +1,4 @@
-"""The service's background process: there when it is needed, gone with the service."""
+"""Background processes of the service: they start when needed and end with the service."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.slow
 
 
 def children(process_id: int) -> list[int]:
-    """The migrators that a service has started; it also starts processes that verify chunks."""
+    """The migrators that a service started, without its processes that verify chunks."""
     listed = Path(f"/proc/{process_id}/task/{process_id}/children")
     threads = Path(f"/proc/{process_id}/task").glob("*/children")
     found: set[Any] = set()
     for file in (listed, *threads):
-        # A thread may have ended since it was listed.
+        # A listed thread may have ended.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             found.update(map(int, file.read_text().split()))
     return sorted(child for child in found if b"migrate" in command_of(child).split(b"\0"))
@@ -115,5 +115,5 @@ def test_native_files_of_loads_alone_are_maintained_too(
 
 
 def ready(process_id: int) -> bool:
-    """Whether the thread that watches the parent runs; Python starts no other one before."""
+    """Return True if the thread that watches the parent runs. It is Python's first thread."""
     return len(list(Path(f"/proc/{process_id}/task").iterdir())) > 1

@@ -1,4 +1,4 @@
-"""Spark SQL over a table whose columns have changed: native files and chunks of every age."""
+"""Spark SQL on a table with changed columns: native files and chunks of every schema version."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FIRST = (
 
 
 def put(house: Lakehouse, **values: object) -> None:
-    """Register one row for the table's columns as they are now."""
+    """Register one row for the table's current columns."""
     schema = chunk_arrow_schema(house.table().schema)
     arrays = [pa.array([values.get(field.name)], field.type) for field in schema]
     house.put(pa.table(arrays, schema=schema))
@@ -75,10 +75,10 @@ def test_rows_of_every_age_are_one_table(
         (2, Decimal("1.25"), Decimal("2.5"), "old", None, None),
         (10**11, big, Decimal(10**13), "new", "w", None),
     ]
-    # Conditions reach the Parquet reader, whose files have the narrower types.
+    # The condition is pushed down to the Parquet reader, whose files have narrower types.
     assert one(lake, f"SELECT id FROM {t} WHERE cost = 1.25 AND id < 2 AND tiny > 2") == [(1,)]
     assert one(lake, f"SELECT id FROM {t} WHERE cost > 10 OR tiny > 100000") == [(10**11,)]
-    # As an INT32, which the older files have, this number would be negative.
+    # This number would be negative as an INT32, the type in the older files.
     assert one(lake, f"SELECT count(*) FROM {t} WHERE tiny < 300000000.0") == [(2,)]
     assert one(lake, f"SELECT count(*) FROM {t} WHERE cost < 300000000000000000.00") == [(2,)]
     assert one(lake, f"SELECT count(*) FROM {t} WHERE word IS NULL AND name = 'old'") == [(2,)]

@@ -1,4 +1,4 @@
-"""A standalone cluster with PostgreSQL, and everything in a bucket: workers die, counts stay exact."""
+"""A standalone cluster with PostgreSQL and a bucket: counts stay exact if workers are killed."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ PROGRAM = Path(__file__).parents[1] / "support" / "cluster_driver.py"
 CHANNELS, FLUSHES, ROWS = 3, 3, 400
 STREAMED = CHANNELS * FLUSHES * ROWS
 FILES, LINES = 4, 250
-# Of a DataFrame: ids from the first to before the second.
+# Range of the IDs of a DataFrame.
 WRITTEN = (STREAMED + FILES * LINES, STREAMED + FILES * LINES + 5000)
 
 
 class Cluster:
-    """A master and its workers on loopback; `environment` is what executors get."""
+    """A master and its workers on loopback. `environment` is the environment of executors."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder
@@ -90,7 +90,7 @@ class Cluster:
                 env=self._environment,
                 stdout=file,
                 stderr=file,
-                # With its executors in a group of its own, which dies as one.
+                # Run a worker and its executors in a process group, to kill them together.
                 start_new_session=True,
             )
         self._daemons.append(daemon)
@@ -110,7 +110,7 @@ class Cluster:
 def environment(
     seaweed: Seaweed, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> dict[Any, Any]:
-    """Catalog, stage and warehouse of the deployment, as every process of it gets them."""
+    """Environment of all processes of the deployment: catalog, stage and warehouse."""
     own = uuid.uuid4().hex[:8]
     given = seaweed.environment | {
         "SNOWMELT_CATALOG_URL": postgres_url,
@@ -133,7 +133,7 @@ def copied(file: int) -> range:
 
 @pytest.fixture
 def data(environment: Any, tmp_path: Path, key_pair: KeyPair) -> Iterator[Path]:
-    """The data folder of a service into which the rows have been streamed."""
+    """The data folder of a service with streamed rows."""
     service = ServiceProcess(tmp_path / "data", free_port(), os.environ["SNOWMELT_CATALOG_URL"])
     s3_port = free_port()
     service.start(s3_port=s3_port, stage_endpoint=f"http://127.0.0.1:{s3_port}")

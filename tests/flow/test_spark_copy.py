@@ -1,4 +1,4 @@
-"""COPY as a Spark job, the views of loads, and raw files as a DataFrame."""
+"""COPY as a Spark job, the views of loads, and raw files as DataFrames."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_tasks_that_are_done_are_told_while_others_run(
     paths = ", ".join(copying.file(f"{number}.csv", f"{number}|x\n") for number in range(3))
     told = []
     run = SparkLoadRunner(spark, lambda *counts: told.append(counts))
-    # Spark tells of a task with the next one that ends a tenth of a second later, or more.
+    # Spark reports a task only with the next one that ends at least 0.1 s later.
     slow = 'read line; sleep ${line%%|*}.5; echo "$line"'
     copying.copy(f"COPY numbers FROM {paths} FILTER ExternalCommand(cmd = '{slow}')", run=run)
     assert {count for _, count in told} == {3}

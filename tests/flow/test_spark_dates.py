@@ -1,4 +1,4 @@
-"""INSERT and `df.write`: dates and times in Snowflake's forms, and zones of the session alone."""
+"""INSERT and `df.write`: dates and times in Snowflake's forms, with only the session's zone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 pytestmark = pytest.mark.spark
-# Skipped by Los Angeles, and there twice.
+# In Los Angeles, the first time does not exist and the second occurs twice.
 CLOCKS = ["2024-03-10 02:30:00", "2024-11-03 01:30:00", "2024-07-01 12:00:00.123456"]
 
 
@@ -31,7 +31,7 @@ def in_los_angeles(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def micros(lake: Snowmelt, spark: SparkSession, table: str, column: str) -> list[Any]:
-    """Return a column as a count, which no zone of a reader changes."""
+    """Return a column as microseconds, which do not depend on the reader's zone."""
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     frame = lake.sql(f"SELECT {column} AS c FROM {table}")
     return sorted(row.c for row in frame.collect())

@@ -1,4 +1,4 @@
-"""An error table in Spark: rows of the SDK and of COPY, fresh and in native files, and replayed."""
+"""An error table in Spark: rows of the SDK and of COPY, before and after migration, and replayed."""
 
 from __future__ import annotations
 

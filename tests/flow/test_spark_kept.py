@@ -1,4 +1,4 @@
-"""Chunks that Spark has decoded are kept: never wrong, never older, never in the way."""
+"""Cache of decoded chunks in Spark: results are correct and current, and the cache is limited."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_what_was_not_used_the_longest_goes_first(
     try:
         assert found(lake) == list(range(1000))
         second = numbers_table.put_numbers(1000, 1000)
-        # The second does not fit beside the first, and is not kept.
+        # The second segment does not fit with the first one, so it is not cached.
         assert found(lake) == list(range(2000))
         numbers_table.stage.delete(first)
         assert found(lake) == list(range(2000))

@@ -1,4 +1,4 @@
-"""Spark reads what maintenance has joined, also files of older columns, and tells what was done."""
+"""Spark reads compacted files, including files of older columns, and the maintenance history."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def disarmed() -> Iterator[None]:
 
 
 def put(house: Lakehouse, **values: object) -> None:
-    """Register one row for the table's columns as they are now, and make it native."""
+    """Register one row for the table's current columns, and migrate it."""
     schema = chunk_arrow_schema(house.table().schema)
     arrays = [pa.array([values.get(field.name)], field.type) for field in schema]
     house.put(pa.table(arrays, schema=schema))
@@ -54,7 +54,7 @@ def alter(house: Lakehouse, change: str) -> None:
 
 @pytest.fixture
 def altered(lakehouse: Lakehouse) -> Lakehouse:
-    """Two rows of old columns and one of new; compacted, while one more column came."""
+    """Two rows of old columns and one of new ones, compacted while another column was added."""
     lakehouse.create(columns=COLUMNS)
     put(lakehouse, ID=Decimal(1), COST=Decimal("1.25"), WORD="old", GONE=1.0)
     put(lakehouse, ID=Decimal(2), COST=Decimal("2.50"), WORD="old", GONE=None)

@@ -1,4 +1,4 @@
-"""`spark.read.format("snowmelt")`: the same rows as `lake.sql`, also of sessions without a lake."""
+"""`spark.read.format("snowmelt")`: the same rows as `lake.sql`, even in sessions without `Snowmelt`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABLE = "demo.public.numbers"
 
 @pytest.fixture
 def reading(spark: SparkSession, lakehouse: Lakehouse) -> Callable[..., DataFrame]:
-    """Reads of the lake's format, in a session that has no `Snowmelt`."""
+    """Reads with the format in a session without `Snowmelt`."""
     register(spark)
 
     def read(table: str = TABLE, **options: Any) -> DataFrame:

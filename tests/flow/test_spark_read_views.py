@@ -1,4 +1,4 @@
-"""Views of what was done and of what is there, each as far as the role may see."""
+"""History views and INFORMATION_SCHEMA, restricted to objects visible to the role."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables in Spark SQL: chunks and native files are one table, of the types that SQL means."""
+"""Tables in Spark SQL: chunks and native files as one table, with the SQL types."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def expected_rows() -> list[Any]:
 
 
 def seen(frame: DataFrame) -> list[tuple[Any, ...]]:
-    """Return rows with variants as JSON text, instants aware, NaN as a text."""
+    """Return rows with variants as JSON text, timezone-aware timestamps, and NaN as text."""
     import pyspark.sql.types as st
 
     rows = []
@@ -462,7 +462,7 @@ def test_many_files_are_listed_by_their_folder_without_others(
     text = "SELECT n FROM demo.public.numbers WHERE n >= {}"
     assert ids(lake.sql(text.format(0))) == list(range(1200))
     assert len(lake.sql(text.format(100)).inputFiles()) == 110
-    # What a migration that died has left is in the same folder.
+    # Files of a failed migration are in the same folder.
     files = numbers_table.warehouse.store
     some = next(iter(numbers_table.data_files()))
     files.put(some.rpartition("/")[0] + "/00000-000-left.parquet", files.get(some))

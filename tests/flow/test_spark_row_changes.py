@@ -1,4 +1,4 @@
-"""DELETE, UPDATE and MERGE of `Snowmelt.sql`: exact, in one commit, beside rows that stream in."""
+"""DELETE, UPDATE and MERGE in `Snowmelt.sql`: exact, in one commit, while rows stream in."""
 
 from __future__ import annotations
 

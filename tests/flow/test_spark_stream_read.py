@@ -1,4 +1,4 @@
-"""`readStream`: each row once, whatever becomes of chunks and files between two batches."""
+"""`readStream`: each row once, even if chunks and files are migrated or deleted between batches."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ TABLE = "demo.public.numbers"
 
 
 class Stream:
-    """A stream of the table into a folder, run until it has read what is there."""
+    """A stream from the table to a folder, which stops after the current rows."""
 
     def __init__(self, spark: SparkSession, lakehouse: Lakehouse, folder: Path) -> None:
         self.spark, self.lakehouse, self.folder = spark, lakehouse, folder
 
     def run(self, **options: str) -> Any:
-        """Read what is there, as a query that begins anew from its checkpoint; return progress."""
+        """Read the current rows in a query that restarts from its checkpoint. Return the progress."""
         done = []
         while True:
             query = self.start(**options)
             try:
                 assert query.awaitTermination(300)
             except StreamingQueryException as error:
-                # Spark gives a source's process ten seconds to start, a loaded machine more.
+                # Spark waits only ten seconds for a source's process to start. A loaded machine may
+                # need more.
                 if "failed to connect back" not in str(error):
                     raise
                 done += self.batches(query)
@@ -102,7 +103,7 @@ def test_rows_are_read_once_across_migration_loads_and_compaction(
     stream.run()
     assert stream.read() == [*range(40), *range(1000, 1005), *range(2000, 2005)]
 
-    # The chunks are gone, and what took them lies in one file with older rows.
+    # The chunks are deleted, and their rows are in one file with older rows.
     lakehouse.migrate()
     lakehouse.put(numbers(40, 10))
     lakehouse.migrate()

@@ -1,4 +1,4 @@
-"""The format on Spark Connect, which has no JVM of its own: the same rows, read, written, streamed."""
+"""The format on Spark Connect, whose client has no JVM: reads, writes and streams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA_OPTIONS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-# A process of its own: a classic session and one of Connect cannot be in one.
+# Use a separate process: a process cannot have a classic session and a Connect session.
 PROGRAM = """
 import json, sys
 

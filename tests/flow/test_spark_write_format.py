@@ -1,4 +1,4 @@
-"""`df.write.format("snowmelt")`: native files of tasks, one commit, names and types by our rules."""
+"""`df.write.format("snowmelt")`: files of tasks, one commit, rules for names and types."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TABLE = "demo.public.numbers"
 
 @pytest.fixture
 def append(spark: SparkSession, lakehouse: Lakehouse) -> Callable[..., None]:
-    """Appends a DataFrame, in a session that has no `Snowmelt`."""
+    """Appends a DataFrame in a session without `Snowmelt`."""
     register(spark)
 
     def write(frame: Any, table: str = TABLE, mode: str = "append", **options: Any) -> None:
@@ -94,7 +94,7 @@ def test_columns_go_by_name_and_what_does_not_fit_is_named(
 def test_rows_count_once_whatever_attempts_there_were(
     lakehouse: Lakehouse, lake: Snowmelt, append: Any, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A task that fails after writing leaves files that nobody reads and clean-up takes."""
+    """A task that fails after writing leaves files that are not read and are garbage-collected."""
     lakehouse.create()
     mark = str(tmp_path / "failed")
 
@@ -117,8 +117,8 @@ def test_rows_count_once_whatever_attempts_there_were(
     with lakehouse.database.reading() as connection:
         states = [load.state for load in list_loads(connection)]
     assert states == [RunState.COMMITTED]
-    # The repeated write's files stay for a day, as any may be on their way to a commit; so do those
-    # of the lost one, where another of its tasks was faster than the one that failed.
+    # Files of the repeated write stay for a day, because they might belong to a commit in progress.
+    # So do files of the failed write, if another of its tasks finished before the one that failed.
     there = folders(lakehouse)
     assert len(there) in {2, 3}
     lakehouse.collect(retention_s=0.0)

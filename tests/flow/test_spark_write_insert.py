@@ -1,4 +1,4 @@
-"""INSERT in `lake.sql`: by position, checked, counted; other changes are refused."""
+"""INSERT in `lake.sql`: by position, checked and counted. Other changes are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`snowmelt sql` shows instants in UTC, up to the ends of the calendar, on a machine of any zone."""
+"""`snowmelt sql` shows timestamps in UTC, up to the limits of the calendar, in any machine zone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients on other machines: blobs go through the S3 endpoint to a stage in a bucket or folder."""
+"""Clients on other machines upload blobs through the S3 endpoint to a stage in a bucket or folder."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def boto(calls: ApiClient, **other: str) -> Any:
 
 
 def place(calls: ApiClient) -> tuple[str, str]:
-    """Bucket and folder, with the slash, that a client may fill."""
+    """Bucket, and folder with a trailing slash, to which a client may upload."""
     bucket, _, folder = calls.upload_grant.location.location.partition("/")
     return bucket, folder
 
@@ -221,7 +221,8 @@ def test_clients_upload_to_the_bucket_itself_with_a_role_narrowed_to_their_prefi
         check = check_stage_role(settings, SystemClock())
         assert check.finding is CheckStatus.FINE, check.detail
         assert house.blobs() == sorted([own.removeprefix(f"{folder}/"), *streamed])
-        # The official client cannot renew for one prefix, and goes through the service.
+        # The official client cannot renew credentials for one prefix, so it uploads through the
+        # service.
         assert configured(house, key_pair)["stage_location"]["endPoint"] == house.process.url
     finally:
         house.close()
@@ -264,7 +265,7 @@ def test_a_prefix_is_renewed_for_its_own_user_only(house: House) -> None:
 
 
 def configured(house: House, key_pair: KeyPair) -> dict[str, Any]:
-    """Ask for a stage as the official client does."""
+    """Request a stage as the official client does."""
     service = parse_service_url(house.process.service.url)
     key = load_private_key(key_pair.private_pem)
     token = KeyPairTokenProvider(service.account, "loader", key, SystemClock()).get_token()
@@ -349,12 +350,12 @@ def test_credentials_that_end_within_an_upload_do_not_spoil_it(house: House) -> 
             break
         SystemClock().sleep(0.1)
     assert refused == "ExpiredToken"
-    # A body whose first half was taken is taken whole.
+    # A body whose first half was accepted is accepted completely.
     connection.send(half)
     assert connection.getresponse().status == 200
     connection.close()
     assert house.stage.get(begun) == half * 2
-    # The next part is refused, and taken with new credentials: the upload goes on.
+    # The next part is rejected, and accepted with new credentials: the upload continues.
     assert refusal(client.upload_part, PartNumber=2, Body=b"2", **given) == "ExpiredToken"
     calls.upload_grant = calls.renew_upload_grant()
     client = boto(calls)
@@ -365,7 +366,7 @@ def test_credentials_that_end_within_an_upload_do_not_spoil_it(house: House) -> 
 
 
 def half_sent(calls: ApiClient, path: str, half: bytes) -> http.client.HTTPConnection:
-    """Begin to upload twice these bytes, and send them once."""
+    """Start an upload of twice these bytes, and send them once."""
     location = calls.upload_grant.location
     assert location.endPoint is not None
     where = urlsplit(location.endPoint)

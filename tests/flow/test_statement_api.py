@@ -1,4 +1,4 @@
-"""SQL statements over HTTP: by `StatementClient`, by commands, and by any HTTP client."""
+"""SQL statements over HTTP: with `StatementClient`, commands, and plain HTTP."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_errors_name_the_position_and_the_cause(account: Account) -> None:
 
 
 class AnswerSwallower:
-    """A relay that hands requests on, and closes the connection once the answer begins."""
+    """A relay that forwards requests, and closes the connection when the response starts."""
 
     def __init__(self, target: int) -> None:
         self._target = target
@@ -150,7 +150,7 @@ class AnswerSwallower:
                 far.sendall(data)
 
     def close(self) -> None:
-        # A blocked `accept` does not end when its socket is closed.
+        # Shut the socket down first, because closing it does not end a blocked `accept`.
         self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._socket.close()

@@ -54,7 +54,7 @@ _EXPECTED = [tuple(row.get(name) for name in _NAMES) for row in _ROWS]
 
 
 class Querying:
-    """A service with a table, and users who may ask it."""
+    """A service with a table, and users who may query it."""
 
     def __init__(self, service: ServiceProcess, folder: Path) -> None:
         self.service, self.folder = service, folder
@@ -96,7 +96,7 @@ class Querying:
             return client.execute(text)
 
     def query_processes(self) -> list[Any]:
-        """The processes of the service that run queries."""
+        """Query processes of the service."""
         assert self.service.process is not None
         return [pid for pid in children(self.service.process.pid) if runs_queries(pid)]
 
@@ -120,7 +120,7 @@ def querying(shared_service: ServiceProcess, tmp_path: Path) -> Querying:
 
 @pytest.fixture
 def alone(service_process: ServiceProcess, tmp_path: Path) -> Callable[..., Querying]:
-    """Make a `Querying` on a service of the test's own, with settings."""
+    """Make a `Querying` with a separate service and these settings."""
 
     def start(**settings: Any) -> Querying:
         service_process.popen = subprocess.Popen
@@ -193,14 +193,14 @@ def test_the_command_prints_the_same_here_and_elsewhere(querying: Querying) -> N
     for arguments in (here, elsewhere):
         ended = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=280)
         assert ended.returncode == 0, ended.stderr
-        # The case of the columns is that of the query in both.
+        # In both, column names have the case in the query.
         printed.append(list(csv.reader(io.StringIO(ended.stdout))))
     assert printed[0] == printed[1]
     assert len(printed[0]) == 1 + len(_ROWS)
     refused = subprocess.run(
         [*command, *elsewhere, "--engine", "spark"], capture_output=True, text=True, timeout=280
     )
-    assert "leave out --engine spark" in refused.stderr
+    assert "Omit --engine spark" in refused.stderr
 
 
 def test_users_ask_at_once_and_each_gets_the_own_answer(querying: Querying) -> None:

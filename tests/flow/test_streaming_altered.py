@@ -1,4 +1,4 @@
-"""A table is altered while the SDK's channels are open: they go on, or say that they cannot."""
+"""A table is altered while the SDK's channels are open: they continue, or report an error."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def test_a_channel_goes_on_and_sees_a_column_that_was_added(
     with pytest.raises(InvalidRow):
         channel.insert_row({"id": 10**12})
     service.sql(f"ALTER TABLE {T} ALTER COLUMN id SET DATA TYPE NUMBER(20,0)")
-    # Asked for once a second: a row that the table takes by now is not refused for longer.
+    # The client reads the columns once a second, so it rejects now valid rows for at most that
+    # time.
     give_up_at = time.monotonic() + 200
     while True:
         with contextlib.suppress(InvalidRow):
@@ -147,7 +148,8 @@ def test_rows_go_where_their_table_went_and_end_with_it(
         f"CREATE TABLE {T} LIKE demo.public.u",
         f"GRANT INSERT ON TABLE {T} TO ROLE loading",
     )
-    # Of the same name and count as the one that went away: they must not be taken for each other.
+    # This channel has the name and client sequencer of the other one, but they must be
+    # distinguished.
     other = client.open_channel("c", table=T)
     assert other.latest_committed_offset_token() is None
     assert channel.latest_committed_offset_token() == "4"
@@ -218,7 +220,7 @@ def test_a_row_that_cannot_have_its_columns_is_refused_alone(
         f"ALTER TABLE {T} SET ENABLE_SCHEMA_EVOLUTION = TRUE",
         f"GRANT EVOLVE SCHEMA ON TABLE {T} TO ROLE loading",
     )
-    # No column can be called so, of which the other rows know nothing.
+    # These names are not valid for columns. Other rows are not affected.
     odd = [{"id": 2, "": 1}, {"id": 3, "\ud800": 1}, {"id": 4, "a\0b": 1}]
     done = channel.insert_rows([*odd, {"id": 5, "price": 1}], "1")
     assert [error.row_index for error in done.errors] == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""The service goes away and comes back: the SDK's rows are committed once, or it says why not."""
+"""The service stops and restarts: the SDK's rows are committed once, or the SDK reports the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wire of streaming v1 as the official client speaks it, against a service process."""
+"""The wire protocol of streaming v1, as the official client uses it, with a service process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _databases = itertools.count(1)
 
 @pytest.fixture
 def connect() -> Iterator[Callable[..., Conversation]]:
-    """Begin conversations that end with the test."""
+    """Return a factory of conversations. They end with the test."""
     with contextlib.ExitStack() as conversations:
 
         def begin(
@@ -49,7 +49,7 @@ def connect() -> Iterator[Callable[..., Conversation]]:
 def client(
     connect: Callable[..., Conversation], shared_service: ServiceProcess, key_pair: KeyPair
 ) -> Conversation:
-    """A configured client, and a database of its own."""
+    """A configured client with a database of its own."""
     database = f"d{next(_databases)}"
     prepare_loading(shared_service, key_pair, database)
     return connect(shared_service, key_pair, database=database).configure()
@@ -57,7 +57,7 @@ def client(
 
 @contextlib.contextmanager
 def catalog_of(service: ServiceProcess) -> Iterator[Connection]:
-    """A reading transaction on the service's catalog."""
+    """A read transaction on the service's catalog."""
     database = open_and_upgrade_database(service.settings.catalog_url)
     try:
         with database.reading() as connection:
@@ -67,7 +67,7 @@ def catalog_of(service: ServiceProcess) -> Iterator[Connection]:
 
 
 def stored_rows(service: ServiceProcess, database: str = "demo") -> list[int]:
-    """Rows per registered chunk of the database's table T, in commit order."""
+    """Return the rows per registered chunk of the database's table T, in commit order."""
     with catalog_of(service) as connection:
         table = tables.find_table(connection, TableName(database.upper(), "PUBLIC", "T"))
         found = chunks.list_chunks(connection, table.table_id, 0, table.last_seq)

@@ -1,4 +1,4 @@
-"""`snowmelt tail`: each line becomes a row once, whatever is killed, rotated, cut or added."""
+"""`snowmelt tail`: each line is loaded once, despite kills, rotation, truncation and new files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _numbers = itertools.count()
 
 
 class Tailing:
-    """A folder of logs, and a table that they go into."""
+    """A folder of logs, and the table for their lines."""
 
     def __init__(self, service: ServiceProcess, key_pair: KeyPair, folder: Path) -> None:
         self.service = service
@@ -62,7 +62,7 @@ class Tailing:
             )
 
     def write(self, name: str, count: int, *, end: str = "\n") -> None:
-        """Append so many numbered lines to a file."""
+        """Append numbered lines to a file."""
         numbers = range(self._next, self._next + count)
         self._next += count
         lines = "\n".join(json.dumps({"id": number, "name": name}) for number in numbers)
@@ -131,7 +131,7 @@ def test_once_goes_on_where_it_was_and_removes_what_is_done(tailing: Tailing) ->
 def test_dates_of_logs_are_read_as_people_write_them_and_meet_no_zone(tailing: Tailing) -> None:
     tailing.service.sql(f"ALTER TABLE {tailing.database}.public.t ADD COLUMN clock TIMESTAMP_NTZ")
     written = {
-        # Los Angeles skips this one.
+        # This time does not exist in Los Angeles.
         "2024-03-10 02:30:00": dt.datetime(2024, 3, 10, 2, 30),
         "03/10/2024 02:30:00": dt.datetime(2024, 3, 10, 2, 30),
         "Sun, 10 Mar 2024 02:30:00 +0100": dt.datetime(2024, 3, 10, 2, 30),
@@ -166,11 +166,11 @@ def test_forms_of_lines(tailing: Tailing, tmp_path: Path) -> None:
         f"GRANT EVOLVE SCHEMA ON TABLE {tailing.database}.public.t TO ROLE loading",
     )
     (tailing.logs / "d.jsonl").write_text('{"id": 4, "weight": 1.5}\n')
-    # Even who may open it cannot read it.
+    # Not even a privileged user can read it.
     (tailing.logs / "c.jsonl").symlink_to("/proc/self/mem")
     code, said = tailing.once("--evolve", pattern="*.jsonl")
     assert code == 0
-    assert "1 row of 1 file committed; not to be read: /" in said
+    assert "1 row of 1 file committed; unreadable: /" in said
     assert "c.jsonl cannot be read" in said
     assert sorted(tailing.rows("WEIGHT"), key=str) == [Decimal("1.5"), None, None, None, None]
 
@@ -185,7 +185,7 @@ def test_files_are_rotated_truncated_and_added_while_followed(tailing: Tailing) 
         tailing.write("app.log", 7)
         tailing.write("app.log.1", 3)
         tailing.wait_for(25)
-        # As logrotate's copytruncate does it, with a copy that is not looked for.
+        # As by logrotate's copytruncate, with a copy whose name does not match the pattern.
         (tailing.logs / "app.log").write_bytes(b"")
         tailing.write("app.log", 9)
         tailing.write("app-2.log", 4)

@@ -1,4 +1,4 @@
-"""Both ports over TLS, with the certificate of a local authority."""
+"""Both ports with TLS, with a certificate of a local authority."""
 
 from __future__ import annotations
 

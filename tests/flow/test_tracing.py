@@ -1,4 +1,4 @@
-"""A row's way through client, service and migration is one trace, where OpenTelemetry is loaded."""
+"""Client, service and migration form one trace per row if OpenTelemetry is installed."""
 
 from __future__ import annotations
 

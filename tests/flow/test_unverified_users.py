@@ -1,4 +1,4 @@
-"""An administrator may let a user's chunks pass undecoded; what they claim still changes no answer."""
+"""Users without verification of chunks: false claims in their chunks do not change query results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def clients(service_process: ServiceProcess, key_pair: KeyPair) -> Iterator[list[Conversation]]:
-    """A service that does not decode what LOADER sends, and clients of LOADER and of OTHER."""
+    """A service that does not verify chunks of LOADER, and clients of LOADER and OTHER."""
     service_process.start(unverified_users="loader, someone")
     prepare_loading(service_process, key_pair)
     service_process.sql(
@@ -36,7 +36,7 @@ def clients(service_process: ServiceProcess, key_pair: KeyPair) -> Iterator[list
         for user in ("LOADER", "OTHER"):
             client = Conversation(service_process.url, key_pair.private_pem, user)
             stack.callback(client.http.close)
-            # Of no importance, whoever says it.
+            # This claim has no effect.
             client.http.headers["X-Snowmelt-Client"] = "1.0"
             found.append(client.configure())
         yield found
@@ -51,7 +51,7 @@ def stored_statistics(service: ServiceProcess) -> list[bytes]:
 
 
 def lie(client: Conversation, channel: str) -> tuple[int, str | None]:
-    """Register rows 7, 8 and 9 as if no id were above 7; return code and message."""
+    """Register rows 7, 8 and 9 with the maximum ID 7. Return code and message."""
     blob = client.blob([(client.open(channel), 1, "1")], rows(7))
     blob["chunks"][0]["eps"]["columns"]["ID"]["maxIntValue"] = 7
     [chunk] = client.register(blob)["blobs"][0]["chunks"]

@@ -1,4 +1,4 @@
-"""What is accepted comes back equal from every reader; what is rejected has a column and a reason."""
+"""Every reader returns accepted values unchanged. Every rejection has a column and a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native tables in a bucket, and PyIceberg's way there."""
+"""Native tables in a bucket, and PyIceberg's access to them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def place(seaweed: Seaweed, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An address in a bucket, new for the test."""
+    """A new address in a bucket for the test."""
     for name, value in seaweed.environment.items():
         monkeypatch.setenv(name, value)
     yield f"s3://behind/warehouse-{uuid.uuid4().hex[:8]}"

@@ -1,4 +1,4 @@
-"""An authorisation server of the tests: it gives tokens, and shows the key that they are signed with."""
+"""Authorization server for tests: issues tokens, and publishes the key that verifies them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY = rsa.generate_private_key(65537, 2048)
 
 
 class AuthorisationServer:
-    """Answers refresh tokens, and shows its keys."""
+    """Server that exchanges refresh tokens for access tokens, and publishes its keys."""
 
     def __init__(self) -> None:
         self.forms: list[dict[str, list[str]]] = []
@@ -78,7 +78,7 @@ def token(key: Any = KEY, kid: str = "first", **claims: object) -> str:
 
 
 def integration(idp: AuthorisationServer) -> str:
-    """Return the statement that makes its tokens count."""
+    """Return the statement that makes a service accept its tokens."""
     return (
         "CREATE OR REPLACE SECURITY INTEGRATION idp TYPE = EXTERNAL_OAUTH ENABLED = TRUE"
         f" EXTERNAL_OAUTH_TYPE = CUSTOM EXTERNAL_OAUTH_ISSUER = '{ISSUER}'"

@@ -1,4 +1,4 @@
-"""A headless browser that the run brings itself, and where to find it."""
+"""Finds or installs a headless browser."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from support.debian_packages import find_or_install
 
 _PROGRAMS = ("chromium-headless-shell", "chromium", "google-chrome")
-# 100 MB of packages; half a minute on an idle machine.
+# Downloads 100 MB of packages, which takes half a minute on an idle machine.
 _PACKAGES = ("chromium-headless-shell", "fonts-dejavu-core")
 
 

@@ -1,4 +1,4 @@
-"""A call log in memory."""
+"""Call log in memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class InMemoryCallLog:
-    """Keeps records in memory."""
+    """Call log that stores records in a list."""
 
     def __init__(self) -> None:
         self.records: list[Any] = []

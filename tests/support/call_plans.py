@@ -1,4 +1,4 @@
-"""Plans of calls, as tests of the caller need them."""
+"""Call plans for tests of the caller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ URL = "http://service.test:8080/f"
 
 
 def plan(options: CallerOptions | None = None, **clauses: Any) -> CallPlan:
-    """Return the plan of a function `f(VARCHAR) RETURNS VARCHAR` with more clauses."""
+    """Return the plan of a function `f(VARCHAR) RETURNS VARCHAR` with these clauses."""
     text = parse_sql_type_text("VARCHAR")
     function = ExternalFunction(
         **{
@@ -27,5 +27,5 @@ def plan(options: CallerOptions | None = None, **clauses: Any) -> CallPlan:
 
 
 def place(attempt: int = 0, query_id: str = "query") -> QueryPosition:
-    """Return a place in a query."""
+    """Return a position in a query."""
     return QueryPosition(query_id, 1, 0, attempt)

@@ -1,4 +1,4 @@
-"""Catalogs on SQLite for tests: one is brought up to date per process, and copied for each."""
+"""SQLite catalogs for tests: copies of a template that is created once per process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from snowmelt.catalog.db.database import open_and_upgrade_database
 
 
 def new_catalog(path: Path) -> Path:
-    """Put a fresh catalog where there is none; it has an identity of its own."""
+    """Create a new catalog with a unique identity, unless it exists."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(_template())

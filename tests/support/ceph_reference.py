@@ -1,7 +1,7 @@
-"""What the Ceph dialects answer, worked out a second time: plain Python over rows.
+"""Independent implementation of the Ceph dialects of S3 Select, in plain Python over rows.
 
-Nothing here is the engine's. Statements are trees that know their SQL and their value; the rules are
-those of the pages of Ceph's two engines and of docs/explanation/decisions/0043.
+Uses no code of the engine. Statements are trees whose nodes can return their SQL and their value.
+The rules come from the pages of Ceph's two engines and from docs/explanation/decisions/0043.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()  # noqa: SIM
 
 
 class Wrong(Exception):
-    """A row has no value."""
+    """Error: an expression has no value in a row."""
 
 
 def check(condition: object) -> None:
@@ -166,9 +166,9 @@ def _is_float(text: str) -> bool:
 
 
 def as_time(text: Any, dialect: str) -> dt.datetime | None:
-    """Read the forms that tests use: the first engine's, and ISO's with a Z or without.
+    """Parse a timestamp: in the first engine's form, or in ISO 8601 with or without Z.
 
-    `fold` marks a time whose offset is not known.
+    `fold` is 1 if the offset is unknown.
     """
     if text is None or isinstance(text, dt.datetime):
         return text
@@ -188,7 +188,7 @@ def as_time(text: Any, dialect: str) -> dt.datetime | None:
 
 
 def is_like(text: str, pattern: str, escape: str) -> bool:
-    """Match as a regular expression does, built sign by sign."""
+    """Match a LIKE pattern by converting each character to a regular expression."""
     built, signs = "", list(pattern)
     while signs:
         sign = signs.pop(0)
@@ -216,7 +216,7 @@ def is_like(text: str, pattern: str, escape: str) -> bool:
 
 @dataclass
 class Node:
-    """An expression: its SQL, and its value for a row of texts."""
+    """Expression with its SQL and its value for a row of texts."""
 
     sql: str
     of: Callable[[Any, str], Any]
@@ -242,7 +242,7 @@ def literal(value: object) -> Node:
 
 
 def chain(first: Node, rest: list[tuple[str, Node]]) -> Node:
-    """`a * b + c ^ d`, without brackets: * / % ^ go before + -, each from left to right."""
+    """Make `a * b + c ^ d` without parentheses: * / % ^ before + -, each from left to right."""
 
     def of(row: Any, dialect: Any) -> object:
         sums = [("+", first.value(row, dialect))]
@@ -270,7 +270,7 @@ def comparison(sign: str, left: Node, right: Node) -> Node:
 
 
 def logic(first: Node, rest: list[tuple[str, Node]]) -> Node:
-    """`a and b or c`, without brackets: AND first; from left to right in the first engine."""
+    """Make `a and b or c` without parentheses: AND first, or left to right in the first engine."""
 
     def joined(sign: str, left: Any, right: Any, row: Any, dialect: Any) -> bool | None:
         known = truth_of(left)
@@ -396,7 +396,7 @@ def nullif(left: Node, right: Node) -> Node:
 
 
 def call(name: str, *nodes: Node) -> Node:
-    """A function of values that is NULL where one of them is."""
+    """Make a call of a function that returns NULL if an argument is NULL."""
 
     def of(row: Any, dialect: Any) -> Any:
         found = [node.value(row, dialect) for node in nodes]
@@ -406,7 +406,7 @@ def call(name: str, *nodes: Node) -> Node:
 
 
 def dated(name: str, part: str, *nodes: Node) -> Node:
-    """A function of a part of a date."""
+    """Make a call of a date function with a date part."""
 
     def of(row: Any, dialect: Any) -> Any:
         found = [node.value(row, dialect) for node in nodes]
@@ -526,7 +526,7 @@ _DATED: dict[str, Callable[..., Any]] = {
 
 
 def passing(rows: Any, where: Any, dialect: Any) -> Iterator[Any]:
-    """Yield the rows that pass, and None for each that is dropped."""
+    """Yield the selected rows, and None for each dropped row."""
     for row in rows:
         try:
             if where is None or truth_of(where.value(row, dialect)) is True:
@@ -536,11 +536,11 @@ def passing(rows: Any, where: Any, dialect: Any) -> Iterator[Any]:
 
 
 class Ended(Exception):
-    """The query ends with an error."""
+    """Error that ends the query."""
 
 
 class Drops:
-    """Rows left out: the first ends a query of today's Ceph, the hundredth one of the first."""
+    """Counter of dropped rows. Current Ceph fails at the first, the first engine at the 100th."""
 
     def __init__(self, dialect: str) -> None:
         self.left = 1 if dialect == NEW else 100
@@ -554,7 +554,7 @@ class Drops:
 def selected(
     values: list[Node], where: Any, rows: list[list[str]], dialect: str, limit: Any = None
 ) -> tuple[str, bool]:
-    """Return the output of `select values from … where …`, and whether it ends with an error."""
+    """Return the output of `select values from … where …`, and True if it ends with an error."""
     drops, out, count = Drops(dialect), "", 0
     after = ",\n" if dialect == OLD else "\n"
     try:
@@ -578,7 +578,7 @@ def selected(
 def folded(
     aggregates: list[tuple[Any, Any]], where: Any, rows: list[list[str]], dialect: str
 ) -> tuple[str, bool]:
-    """Return the output of aggregates, pairs of a name and an argument, and whether it fails."""
+    """Return the output of aggregates (pairs of name and argument), and True if the query fails."""
     drops = Drops(dialect)
     kept: list[list[Any]] = [[] for _ in aggregates]
     try:
@@ -641,10 +641,10 @@ def _result(name: Any, argument: Any, values: list[Any], dialect: str) -> Any:
 
 
 def csv_rows(text: str, dialect: str) -> tuple[list[list[str]], bool]:
-    """Cut text with the delimiters, quote and escape of Ceph's page: , newline " and backslash.
+    """Split text into rows with the format of Ceph's page: comma, newline, quote and backslash.
 
     Returns:
-        The rows, and whether a quote is open at the end, which today's Ceph refuses.
+        The rows, and True if a quote is open at the end, which current Ceph rejects.
     """
     rows: list[list[str]] = []
     row: list[str] = []
@@ -653,7 +653,7 @@ def csv_rows(text: str, dialect: str) -> tuple[list[list[str]], bool]:
         text = text.removeprefix("\ufeff")
 
     def ends_at(at: int) -> int:
-        """Return how long the row's delimiter at a place is; a quote hides it today."""
+        """Return the length of the row delimiter at a position. In current Ceph, quotes hide it."""
         if inside and dialect == NEW:
             return 0
         if text[at : at + 1] == "\n":
@@ -689,7 +689,7 @@ def csv_rows(text: str, dialect: str) -> tuple[list[list[str]], bool]:
 
 
 def json_rows(document: object, path: list[str]) -> list[object]:
-    """Return the rows that FROM's path leads to: arrays on the way have no names."""
+    """Return the rows at FROM's path. Arrays on the path are expanded."""
     if path and isinstance(document, list):
         return [row for item in document for row in json_rows(item, path)]
     if path and isinstance(document, dict):

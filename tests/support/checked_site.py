@@ -1,4 +1,4 @@
-"""A data folder with some of everything that a check looks at."""
+"""Data folder with every kind of data that `snowmelt check` verifies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CHANNELS = ("A", "B", "C")
 
 
 def build_site(folder: Path, seed: int) -> None:
-    """Fill a folder: channels, rejected rows, migrations, a load, compaction, clean-up, waiting chunks."""
+    """Fill a folder: channels, rejects, migrations, a load, compaction, garbage collection, chunks."""
     chooser = random.Random(seed)
     house = Lakehouse(folder, ManualClock(dt.datetime.now(dt.UTC)))
     house.create()
@@ -55,7 +55,7 @@ def build_site(folder: Path, seed: int) -> None:
                 row += 5
             house.clock.advance(1)
         row += 1
-        # The last commit of one channel is a chunk, those of the others have no rows.
+        # The last commit of one channel has a chunk. The last commits of the others have no rows.
         for number, channel in enumerate(_CHANNELS if part < 5 else _CHANNELS[1:]):
             _commit_rejected_rows(house, channel, str(10 * row + number))
         if part == 5:
@@ -99,7 +99,7 @@ def _drop_channel(house: Lakehouse, name: str) -> None:
 
 
 def _commit_rejected_rows(house: Lakehouse, channel: str, token: str) -> None:
-    """Commit a call of a channel whose rows were all rejected."""
+    """Commit a call of a channel in which all rows were rejected."""
     now = house.clock.now()
     with house.database.writing() as connection:
         table = find_table(connection, NUMBERS)
@@ -133,7 +133,7 @@ def _commit_rejected_rows(house: Lakehouse, channel: str, token: str) -> None:
 
 
 def check_site(folder: Path, *, deep: bool) -> list[Finding]:
-    """Return what a check of a folder finds, as a new process would."""
+    """Return the findings of a check of a folder, without the caches of this process."""
     for cached in (iceberg.load_native_table, iceberg._read_manifest_list, iceberg._read_manifest):
         cached.cache_clear()
     house = Lakehouse(folder)

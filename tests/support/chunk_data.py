@@ -16,12 +16,12 @@ from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSch
 PATH = "2026/11/21/1/40/totwo8_abc_4711_18_0.bdec"
 DATA_KEY = bytes(range(32))
 
-# Making a chunk takes a moment, and more when the machine is busy.
+# Hypothesis settings without a deadline, because making a chunk takes long on a busy machine.
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def every_type(*, nullable: bool = True) -> TableSchema:
-    """A table with a column of each type, scale and physical form."""
+    """Return a table with a column of each type, scale and physical form."""
     forms: list[dict[str, Any]] = [
         {"kind": LogicalType.FIXED, "precision": precision, "scale": scale}
         for precision, scale in [
@@ -49,7 +49,7 @@ def every_type(*, nullable: bool = True) -> TableSchema:
 
 
 def stored_values(column: Column) -> st.SearchStrategy:
-    """Stored values of a column, extremes included."""
+    """Return a strategy for stored values of a column, including extremes."""
     arrow_type = chunk_arrow_type(column)
     if pa.types.is_decimal(arrow_type):
         limit = 10**arrow_type.precision - 1
@@ -70,7 +70,7 @@ def stored_values(column: Column) -> st.SearchStrategy:
 
 
 def chunk_column(column: Column, values: list[Any]) -> pa.Array:
-    """Stored values as an array in chunk form."""
+    """Return stored values as an array in chunk form."""
     arrow_type = chunk_arrow_type(column)
     if pa.types.is_decimal(arrow_type):
         return decimal_from_unscaled(values, arrow_type.precision, arrow_type.scale)
@@ -81,7 +81,7 @@ def chunk_column(column: Column, values: list[Any]) -> pa.Array:
 
 @st.composite
 def chunks(draw: st.DrawFn, *, max_rows: int = 12) -> tuple[TableSchema, pa.Table]:
-    """A schema of some columns of `every_type`, and rows for it in chunk form."""
+    """Draw a schema with some columns of `every_type`, and rows for it in chunk form."""
     all_columns = every_type().columns
     chosen = draw(st.lists(st.sampled_from(all_columns), min_size=1, max_size=6, unique=True))
     columns = tuple(sorted(chosen, key=lambda column: column.ordinal))
@@ -95,21 +95,22 @@ def chunks(draw: st.DrawFn, *, max_rows: int = 12) -> tuple[TableSchema, pa.Tabl
 
 
 def texts_of(table: pa.Table) -> list[list[str]]:
-    """Values as texts, by which NaN equals NaN and -0.0 differs from 0.0."""
+    """Return values as texts, so that NaN equals NaN and -0.0 differs from 0.0."""
     return [[repr(value) for value in _python_values(column)] for column in table.columns]
 
 
 def _python_values(column: pa.ChunkedArray) -> list[Any]:
-    # Days far from today have no Python date.
+    # Python has no date for some days.
     values = column.cast(pa.int32()) if pa.types.is_date(column.type) else column
     return cast("list[Any]", values.to_pylist())
 
 
 def as_java(table: pa.Table, schema: TableSchema, *, codec: str = "gzip", **options: Any) -> bytes:
-    """The Parquet file that the official Java client makes of this chunk (specification §3.4).
+    """Return a chunk's Parquet file as the official Java client writes it (specification §3.4).
 
-    PLAIN, version 1.0, data pages v1; 16-byte decimals unless a FIXED has scale 0 and at most 18
-    digits or the physical type is smaller; BINARY with the UTF8 annotation over any bytes.
+    PLAIN encoding, version 1.0, data pages v1. Decimals have 16 bytes, unless a FIXED has scale 0
+    and at most 18 digits, or the physical type is smaller. BINARY has the UTF8 annotation with any
+    bytes.
     """
     fields, arrays = [], []
     for column, array in zip(schema.columns, table.combine_chunks().columns, strict=True):
@@ -150,6 +151,6 @@ def with_precision(parquet: bytes, precision: int) -> bytes:
     """Rewrite the footer's decimal(38, s) to a smaller precision, as Java declares FLBA(16)."""
     size = int.from_bytes(parquet[-8:-4], "little")
     footer = parquet[-8 - size : -8]
-    # Thrift compact: an i32 one field id further (0x15), then zigzag 38 (0x4C).
+    # Thrift compact: an i32 with the next field ID (0x15), then zigzag 38 (0x4C).
     changed = footer.replace(b"\x15\x4c", bytes([0x15, precision * 2]))
     return parquet[: -8 - size] + changed + parquet[-8:]

@@ -1,4 +1,4 @@
-"""The sections of `docs/reference/cli.md`, made of the parsers of the command line."""
+"""Generates the sections of `docs/reference/cli.md` from the command-line parsers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _section(command: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _examples(epilog: str) -> Iterator[str]:
-    """Return the indented block after `examples:`, and the sentences around it."""
+    """Return the indented block after `examples:`, and the surrounding text."""
     title, _, rest = epilog.strip().partition("\n")
     if title != "examples:":
         return

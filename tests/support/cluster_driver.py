@@ -1,7 +1,7 @@
-"""A driver on a standalone cluster, as a process: tells when a step's tasks run, and what came of it.
+"""Driver process on a standalone cluster. Reports when the tasks of a step run, and its result.
 
-python cluster_program.py MASTER DATA_FOLDER FILES WRITTEN; the rows that a DataFrame writes have the
-ids from the first of WRITTEN's two numbers, with a colon between, to before the second.
+python cluster_driver.py MASTER DATA_FOLDER FILES WRITTEN. WRITTEN is START:END, the half-open range
+of the IDs that a DataFrame writes.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Steps:
             CLOCK.sleep(0.05)
 
     def run(self, name: str, work: Callable[[], list[int]]) -> None:
-        """Run a step; say when its first task runs, and wait for the word that a worker is dead.
+        """Run a step. Report its first running task, and wait until a worker is dead.
 
-        Spark tells late of tasks: one that nobody saw is said when the step is over.
+        Spark reports tasks late. If none was seen, report it when the step has ended.
         """
         self.await_executors()
         over = threading.Event()

@@ -1,4 +1,4 @@
-"""Take pictures of the console's pages in both themes and two widths, for the documentation.
+"""Takes screenshots of the console's pages in both themes and two widths, for the documentation.
 
     python tests/support/console_screenshots.py [FOLDER]
 
@@ -79,7 +79,7 @@ def fill(service: LocalService) -> None:
 
 
 def shrink(png: bytes) -> bytes:
-    """Return an RGB picture of the browser with a palette, which takes a third of the bytes."""
+    """Convert an RGB picture to a palette, which takes a third of the bytes."""
     width, height, depth, kind = struct.unpack(">IIBB", png[16:26])
     assert (depth, kind) in {(8, 2), (8, 6)}, "the browser writes RGB or RGBA"
     channels = 3 if kind == 2 else 4

@@ -1,4 +1,4 @@
-"""What docs/reference/copy-functions.md lists: each line with an example and its result, from the manual."""
+"""Lines of docs/reference/copy-functions.md, each with an example and its result from the manual."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from snowmelt.load.expressions.function_translation import REJECTED_FUNCTIONS
 
 MOMENT = "2024-03-05 14:05:09.123456"
 
-# Name, example, result. NULL is the value; other results are as COPY stores them.
+# Name, example, result. NULL is the SQL value. Other results have the form that COPY stores.
 FUNCTIONS = {
     "Texts": [
         ("ASCII", "ASCII('A')", "65"),
@@ -180,7 +180,7 @@ CASTS = [
     ("`::!TYPE`: NULL instead of an error", "'2024-02-30'::!DATE", "NULL"),
 ]
 
-# Pattern, and what TO_CHAR writes of MOMENT.
+# Pattern, and the result of TO_CHAR for MOMENT.
 PATTERNS = [
     ("HH24", "14"),
     ("HH", "14"),
@@ -234,7 +234,7 @@ PATTERNS = [
     ("rm", "iii "),
 ]
 
-# Pattern, template, a text, and what TO_TIMESTAMP reads. Patterns that are not here are not read.
+# Pattern, template, text, and the result of TO_TIMESTAMP. Other patterns cannot be parsed.
 READS = [
     ("HH24, HH", "YYYYMMDD HH24", "20240305 07", "2024-03-05 07:00:00"),
     ("HH12 with AM, PM", "YYYY-MM-DD HH12 AM", "2024-03-05 12 am", "2024-03-05 00:00:00"),
@@ -256,7 +256,7 @@ READS = [
     ("th", "DDth MON YYYY", "5th Mar 2024", "2024-03-05 00:00:00"),
 ]
 
-# Template, a text that it does not read, and why.
+# Template, a text that it rejects, and the reason.
 MISREADS = [
     ("YYYYMMDD", "2021111", "seven digits; a number beside another has all its digits"),
     ("DD MONTH YYYY", "5 Maybe 2024", "no month"),
@@ -278,7 +278,7 @@ MODIFIERS = [
     ("other signs: literal", "YYYY/MM'DD", "2024/03'05"),
 ]
 
-# Format, text, and the bytes in hexadecimal; None is a reject.
+# Format, text, and the bytes in hexadecimal. None is a reject.
 BINARIES = [
     ("octal", "141142143144145", "6162636465"),
     ("octal", "14114", None),
@@ -291,7 +291,7 @@ BINARIES = [
 
 
 def table() -> str:
-    """Return the made part of the page."""
+    """Return the generated part of the page."""
     parts = []
     for heading, lines in FUNCTIONS.items():
         parts += [f"## {heading}", "", *_rows(("function", "example", "result"), lines), ""]
@@ -337,7 +337,7 @@ def _binary(form: str, text: str, data: str | None) -> tuple[str, str, str]:
 def _rows(
     header: tuple[str, ...], lines: Sequence[tuple[str, ...]], plain: int | None = None
 ) -> list[str]:
-    """Return a table; the cells of column `plain` are sentences."""
+    """Return a table. The cells of column `plain` are sentences."""
     rows = [f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
     for line in lines:
         cells = [

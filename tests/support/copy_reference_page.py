@@ -1,4 +1,4 @@
-"""The made part of docs/reference/copy.md: sources, filters and parsers with their parameters."""
+"""Generates docs/reference/copy.md's tables of sources, filters and parsers with their parameters."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ PURPOSES = {
         "FAVROPARSER": "Avro files. A value that does not fit its column becomes NULL.",
         "KAFKAAVROPARSER": "One Avro record in each message.",
         "AVRO": "Avro files. A value that does not fit its column rejects the record.",
+        "ORC": "ORC files. Columns match by name, case-insensitively; a missing one has its default.",
         "PARQUET": "Parquet files. Columns match by name, case-insensitively; a missing one has its default.",
         "FIXEDWIDTH": "Fields of fixed width. Synonym: `FIXED`.",
         "FREGEXPARSER": "Records that a regular expression with named groups matches. Synonym: `REGEX`.",
@@ -121,7 +122,7 @@ _EFFECTS = {
     "with_metadata": "each message is an Avro file with its schema",
     "zero_length": "`skip` or `keep`: messages without content",
 }  # fmt: skip
-# What a parameter means to one function alone.
+# Effect of a parameter that only one function has.
 _OWN_EFFECTS = {
     ("KafkaInsertDelimiters", "delimiter"): "string to insert",
     ("FDELIMITEDPAIRPARSER", "delimiter"): "character between pairs",
@@ -133,7 +134,7 @@ _OWN_EFFECTS = {
 
 
 def table() -> str:
-    """Return the made part of the page."""
+    """Return the generated part of the page."""
     parts: list[str] = []
     for kind, package in (("source", sources), ("filter", filters), ("parser", parsers)):
         parts += [f"## {kind.capitalize()}s", ""]
@@ -152,7 +153,7 @@ def table() -> str:
 
 
 def effect_names() -> set[str]:
-    """Return the parameters whose effect is described."""
+    """Return the parameters that have a description."""
     return set(_EFFECTS)
 
 
@@ -174,7 +175,7 @@ def _display(value: object) -> str:
 
 
 def _defaults(kind: str, name: str, definition: PhaseDefinition[object]) -> dict[str, object]:
-    """Return the defaults of a function's parameters: those of its class of options, or maker."""
+    """Return the defaults of a function's parameters, from its options class or its constructor."""
     if kind == "parser":
         module, options, _ = parsers._PARSER_LOCATIONS[name]
         options_class = getattr(import_module(f"snowmelt.load.parsers.{module}"), options)

@@ -1,7 +1,7 @@
-"""Damage to a data folder, made with SQLite, Avro and Parquet files alone.
+"""Damage to a data folder, made only through its SQLite, Avro and Parquet files.
 
-Each kind of damage returns the findings of which a check must report at least one, and what they must
-name. Nothing here knows how a check works.
+Each function damages a site, and returns findings (with the names that they must contain) of which
+a check must report at least one. The code is independent of the check.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 @dataclass(frozen=True)
 class Expected:
-    """Findings of which one must be reported; `named` is in its subject or detail."""
+    """Findings of which one must be reported. `named` must occur in its subject or detail."""
 
     findings: frozenset[str]
     named: str = ""
@@ -37,7 +37,7 @@ def expect(*findings: str, named: object = "") -> Expected:
 
 @dataclass
 class Site:
-    """A data folder with the table NUMBERS, to be damaged once."""
+    """Data folder with the table NUMBERS, which is damaged once."""
 
     folder: Path
     random: random.Random
@@ -58,7 +58,7 @@ class Site:
         return self.random.choice(rows)
 
     def run(self, statement: str, *values: object) -> None:
-        """Run a statement that must change a row."""
+        """Run a statement. It must change a row."""
         assert self.database.execute(statement, values).rowcount > 0, statement
 
     def waiting(self) -> Any:
@@ -74,7 +74,7 @@ class Site:
         )
 
     def last_commit(self) -> tuple[str, Any]:
-        """Return a channel, and the row of its last chunk in the table."""
+        """Return a channel, and the catalog row of its last chunk."""
         channel = self.row(
             "SELECT * FROM channels WHERE table_id = ? AND offset_token IS NOT NULL", self.table_id
         )
@@ -128,7 +128,7 @@ class Site:
         return address
 
     def rewrite(self, edit: Callable[[pa.Table], pa.Table]) -> str:
-        """Write other rows into a native file, and forge its size and checksum everywhere."""
+        """Write other rows to a native file, and forge its size and checksum everywhere."""
         record = self.current_file("fingerprint IS NOT NULL")
         path = self.warehouse_file(record["path"])
         table = pq.read_table(path)
@@ -142,7 +142,7 @@ class Site:
             for entry in entries:
                 if entry["data_file"]["file_path"].endswith(record["path"]):
                     entry["data_file"]["file_size_in_bytes"] = len(data)
-                    # Bounds would give the change away.
+                    # Remove the bounds, which would reveal the change.
                     for name in ("lower_bounds", "upper_bounds", "null_value_counts"):
                         entry["data_file"][name] = []
             with manifest.open("wb") as stream:
@@ -159,7 +159,7 @@ def kind(make: Callable[[Site], Expected]) -> Callable[[Site], Expected]:
     return make
 
 
-# Rows of chunks.
+# --- Catalog rows of chunks
 
 
 @kind
@@ -244,7 +244,7 @@ def chunk_quarantined(site: Site) -> Expected:
     return expect("chunk-quarantined", named=chunk["seq"])
 
 
-# Sequences.
+# --- Sequences
 
 
 @kind
@@ -271,7 +271,7 @@ def watermark_lowered(site: Site) -> Expected:
     return expect("ledger-beyond-watermark", named=site.watermark)
 
 
-# Channels.
+# --- Channels
 
 
 @kind
@@ -380,7 +380,7 @@ def tombstone_lowered(site: Site) -> Expected:
     return expect("tombstone-low", named=stone["channel"])
 
 
-# The ledger and the lineage.
+# --- Ledger and lineage
 
 
 @kind
@@ -416,7 +416,7 @@ def ledger_fingerprint_edited(site: Site) -> Expected:
 
 @kind
 def ledger_sequencer_edited(site: Site) -> Expected:
-    # The only commit of a channel that was dropped since has nothing to be compared with.
+    # Exclude the only commit of a channel that was dropped, which cannot be verified.
     chunk = site.row(
         "SELECT * FROM chunk_ledger WHERE table_id = ? AND channels NOT LIKE '%GONE%'",
         site.table_id,
@@ -467,7 +467,7 @@ def lineage_sources_edited(site: Site) -> Expected:
     return expect("chunk-in-no-file", named=sources[0][1] + 1)
 
 
-# Histories.
+# --- Histories
 
 
 @kind
@@ -513,7 +513,7 @@ def key_replaced(site: Site) -> Expected:
     return expect("key-unreadable")
 
 
-# Metadata of the native table.
+# --- Metadata of the native table
 
 
 @kind
@@ -590,7 +590,7 @@ def manifest_nulls_edited(site: Site) -> Expected:
     return expect("bounds-differ", named=address.rpartition("/")[2])
 
 
-# Native files.
+# --- Native files
 
 
 @kind
@@ -690,7 +690,7 @@ def null_made_empty(site: Site) -> Expected:
     return expect("file-values-differ", named=site.rewrite(edit))
 
 
-# Blobs.
+# --- Blobs
 
 
 @kind
@@ -727,7 +727,7 @@ def blob_replaced_by_another(site: Site) -> Expected:
     return expect("chunk-corrupt", "blob-short", named=first["seq"])
 
 
-# What is left behind.
+# --- Orphaned files
 
 
 def _age(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Programs that the run installs from Debian's packages where they are missing."""
+"""Installs missing programs from Debian packages."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _INSTALL_S = 280
 
 
 def find_or_install(programs: Sequence[str], packages: Sequence[str]) -> str:
-    """Return the path of the first program that is on the PATH, after an installation if none is.
+    """Return the path of the first of these programs on the PATH. Installs one if needed.
 
-    A test that needs it fails with the reason where none can be had; it is never skipped.
+    If the installation fails, the test fails with the reason. It is never skipped.
     """
-    # Processes of one run wait for each other.
+    # Serialize installations of the processes of a run.
     with Path(tempfile.gettempdir(), "snowmelt-packages.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = _find(programs)

@@ -1,4 +1,4 @@
-"""Edge values of every type, and the value or the rejection that is right for each."""
+"""Edge values of every type, with the expected value or rejection."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ REJECTED = object()
 
 @dataclass(frozen=True)
 class Moment:
-    """A timestamp to the nanosecond: its local clock since 1970, and its offset, if it has one."""
+    """Timestamp in nanoseconds since 1970 in local time, with an optional offset."""
 
     local_ns: int
     offset_min: int | None
 
     def text(self) -> str:
-        """Write it in ISO 8601; years have four digits."""
+        """Format in ISO 8601 with years of four digits."""
         seconds, nanos = divmod(self.local_ns, 10**9)
         written = (EPOCH + dt.timedelta(seconds=seconds)).isoformat() + f".{nanos:09}"
         if self.offset_min is None:
@@ -45,7 +45,7 @@ class Moment:
         return f"{written}{sign}{minutes // 60:02}:{minutes % 60:02}"
 
     def python(self) -> object:
-        """Return a datetime; text where it has nanoseconds."""
+        """Return a datetime, or text if there are nanoseconds."""
         if self.local_ns % 1000:
             return self.text()
         offset = self.offset_min
@@ -53,7 +53,7 @@ class Moment:
         return (EPOCH + dt.timedelta(microseconds=self.local_ns // 1000)).replace(tzinfo=zone)
 
 
-# --- values, and what they must be when they are read
+# --- Values in the form in which readers must return them
 
 
 def floored(ns: int, scale: int) -> int:
@@ -73,7 +73,7 @@ def of_number(precision: int, scale: int) -> Callable[[Any], object]:
 
 
 def canonical(number: Decimal) -> str:
-    """Write a number without the zeros that some readers put behind it; a zero has no sign."""
+    """Format a number without trailing zeros, and zero without a sign."""
     return str(EXACT.normalize(number)) if number else "0"
 
 
@@ -111,17 +111,17 @@ def of_moment(kind: str, scale: int) -> Callable[[Any], object]:
 
 
 def plain(number: str) -> object:
-    """Return a number of JSON as every engine has it: up to 38 digits exactly, else as a double."""
+    """Return a JSON number as every engine stores it: exact up to 38 digits, else a double."""
     found = LONG.normalize(Decimal(number))
     digits = len(found.as_tuple().digits)
     if not found or LONG.abs(found) < Decimal("1e-320"):
         return 0
-    # What is more than a double has is compared as the double that an engine may store.
+    # Compare a number with more digits as a double, because an engine may store it as one.
     return ("number", str(found) if digits <= 15 else f"{float(found):.12e}")
 
 
 def document(text: str) -> object:
-    """Return JSON so that equal documents are equal: order of keys and notation do not count."""
+    """Return JSON in a canonical form, independent of key order and number notation."""
 
     def freeze(value: object) -> object:
         if isinstance(value, dict):
@@ -178,7 +178,7 @@ def is_infinite(leaf: object) -> bool:
     return isinstance(leaf, int) and abs(leaf) >= 2**1024
 
 
-# --- generators, weighted towards the edges
+# --- Generators that prefer edge values
 
 
 def numbers(precision: int, scale: int) -> Callable[[random.Random], object]:
@@ -255,7 +255,7 @@ def moments(zoned: bool) -> Callable[[random.Random], Moment]:
         if rng.random() < 0.3:
             local = rng.randrange(first, end)
         local = min(max(local, first), end - 1)
-        # The text of an offset goes up to 18 hours.
+        # Offsets in text are limited to 18 hours.
         minutes = rng.choice([0, 0, 0, 60, -60, 330, -480, 840, -720, 1080, -1080, 1, -1])
         return Moment(local, minutes if zoned else None)
 
@@ -286,7 +286,7 @@ def documents(kind: str) -> Callable[[random.Random], object]:
             by = "object" if kind == "OBJECT" else rng.choice(["array", "object"])
             return nested(rng.choice([150, 199, 200, 201, 400]), by)
         made = value(rng, 0)
-        # At the top a text would be read as JSON, and None is NULL.
+        # Exclude top-level texts, which are parsed as JSON, and None, which is NULL.
         if made is None or isinstance(made, str):
             made = [made]
         if kind == "OBJECT" and not isinstance(made, dict) and rng.random() < 0.9:
@@ -298,7 +298,7 @@ def documents(kind: str) -> Callable[[random.Random], object]:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: its SQL, its values, what is to be read, and how it is read."""
+    """Column of the table: SQL type, values, expected values and reader."""
 
     name: str
     sql: str
@@ -308,7 +308,7 @@ class Column:
 
     @property
     def key(self) -> str:
-        """Its name as a key of a row."""
+        """Name as a key of a row."""
         return '"' + self.name.replace('"', '""') + '"'
 
 
@@ -348,7 +348,7 @@ def column_list() -> list[Column]:
                     of_moment(kind, scale),
                 )
             )
-    # Names are part of what readers must get right.
+    # Use unusual names, which readers must also support.
     for name, limit in [("T", 16_777_216), ("t", 3), ('dot.ted "q"', 5), ("Grüße 🦆", 1)]:
         made.append(Column(name, f"VARCHAR({limit})", "text", texts(limit), of_text(limit)))
     for name, limit in [("X", 8_388_608), ("X2", 2)]:
@@ -366,7 +366,7 @@ BY_NAME = {column.name: column for column in COLUMNS}
 
 @dataclass
 class Row:
-    """A row with one value besides its id."""
+    """Row with an ID and one value."""
 
     id: int
     column: Column
@@ -375,21 +375,21 @@ class Row:
 
     @property
     def wanted(self) -> object:
-        """What readers must return, or REJECTED."""
-        # As in Vertica, a column of whole numbers rounds nothing in a COPY.
+        """Value that readers must return, or REJECTED."""
+        # As in Vertica, COPY does not round values of an integer column.
         is_whole = self.way == "COPY" and self.column.sql.endswith(",0)")
         if is_whole and self.value != EXACT.to_integral_value(Decimal(self.value)):
             return REJECTED
         return self.column.wanted(self.value)
 
     def python(self) -> object:
-        """The value for the SDK."""
+        """Value for the SDK."""
         if isinstance(self.value, Moment):
             return self.value.python()
         return clock_value(self.value) if self.column.family == "time" else self.value
 
     def text(self) -> object:
-        """The value for JSON lines; documents and texts as they are, everything else as text."""
+        """Value for JSON lines: documents and texts unchanged, all others as text."""
         value = self.value
         match self.column.family:
             case "float":

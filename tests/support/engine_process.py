@@ -1,9 +1,9 @@
-"""An engine in an environment of its own: reads requests and writes answers, one JSON object a line.
+"""Engine in a separate environment. Reads requests and writes responses, one JSON object per line.
 
 Run as `python engine_process.py ENGINE URI WAREHOUSE TOKEN [MORE]`. Requests: {"query": SQL} for DuckDB,
-ClickHouse and Spark, {"table": "schema.table", "columns": [...]} for the others, which count rows if
-there are no columns, or sum a column "total". PyIceberg also takes {"append": CHANNEL, "rows": N} and
-{"delete": CONDITION} with a table.
+ClickHouse and Spark, {"table": "schema.table", "columns": [...]} for the others. These count rows
+if there are no columns, or sum the column "total". PyIceberg also accepts {"append": CHANNEL,
+"rows": N} and {"delete": CONDITION} with a table.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def open_catalog(uri: str, warehouse: str, token: str) -> Catalog:
 
 
 def make_batch(schema: Any, channel: str, count: int) -> Any:
-    """Return rows of one channel, numbered from 0, of the first two columns of a table."""
+    """Return rows of one channel, numbered from 0, with the first two columns of a table."""
     import pyarrow as pa
 
     first, second, *others = schema

@@ -1,4 +1,4 @@
-"""The made part of docs/reference/errors.md: the public error tree."""
+"""Generates docs/reference/errors.md's list of errors from the public error tree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BRANCHES = {
 }  # fmt: skip
 _MODULES = ("snowmelt.errors", "snowmelt.functions.errors", "snowmelt.select.errors")
 
-# Of each error, by its code, what to do.
+# Remedy of each error, by code.
 REMEDIES = {
     "already_exists": "Use OR REPLACE or IF NOT EXISTS, or another name.",
     "authentication_failed": "Check key, user and clock of the client, or renew the token.",
@@ -132,7 +132,7 @@ REMEDIES = {
 
 
 def list_errors(base: type[SnowmeltError]) -> Iterator[type[SnowmeltError]]:
-    """Return the classes below one, depth first, that modules of errors define."""
+    """Return the subclasses of a class that error modules define, depth first."""
     for each in sorted(base.__subclasses__(), key=lambda found: found.__name__):
         if each.__module__ in _MODULES:
             yield each
@@ -140,7 +140,7 @@ def list_errors(base: type[SnowmeltError]) -> Iterator[type[SnowmeltError]]:
 
 
 def table() -> str:
-    """Return the made part of the page."""
+    """Return the generated part of the page."""
     for name in _MODULES:
         importlib.import_module(name)
     parts: list[str] = []

@@ -1,6 +1,6 @@
-"""Processes of a Spark application on this machine, found by what they were started with.
+"""Finds the processes of a Spark application on this machine by their command lines.
 
-Others end while one looks, those of tests beside this one too: they are passed over.
+Skips processes that end during the search.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any
 
 
 def executors(spark: Any) -> list[int]:
-    """The processes of the application's executors."""
+    """Return the processes of the application's executors."""
     ours = spark.sparkContext.applicationId.encode()
     found = _processes(b"CoarseGrainedExecutorBackend")
     return [number for number, words in found.items() if ours in words]
 
 
 def workers(spark: Any) -> list[int]:
-    """The Python processes that the executors' daemons have forked."""
+    """Return the Python workers that the daemons of the executors forked."""
     parents = {}
     for number in _processes(b"snowmelt.spark.daemon"):
         status = _read(number, "stat").decode(errors="replace").rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""A proxy between client and service that can lose requests or answers, or answer by itself."""
+"""Proxy between client and service that can drop requests or responses, or respond itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass
 class Proxy:
-    """Forwards to `port`; `plan` says what happens to the next requests whose path contains `only`.
+    """Proxy to `port`. `plan` has the steps for the next requests whose path contains `only`.
 
     Steps: `lose request`, `lose answer`, an HTTP status
     as number, or `garbage` (200 with no JSON). Afterwards everything is forwarded.

@@ -1,4 +1,4 @@
-"""The table of `docs/reference/findings.md`, made of the kinds of findings."""
+"""Generates the table of `docs/reference/findings.md` from the kinds of findings."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The process that has imported what commands need, and forks for `forked_processes.Popen`.
+"""Server process with preloaded imports, which forks children for `forked_processes.Popen`.
 
-It has one thread and nothing open. A child leaves `_serve` and becomes what it was asked to be.
+It has one thread and no open files. A child returns from `_serve` and runs the requested program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import types
 from pathlib import Path
 from typing import Any, cast
 
-# What costs, without numba and PySpark: few commands need these.
+# Slow imports. Excludes numba and PySpark, which few commands need.
 _IMPORTED = (
     "fixtures.copy",
     "httpx",
@@ -36,12 +36,12 @@ _IMPORTED = (
 )
 _STATUS = struct.Struct("!i")
 _LONGEST, _MOST_FILES = 1 << 20, 16
-# Received files are put above all that may be asked for before they are put in their places.
+# Lowest descriptor for received files, above all requested ones, before they are moved to these.
 _ABOVE = 100
 
 
 def _serve(asking: socket.socket) -> dict[str, Any]:
-    """Fork for whoever asks until nobody can; return, in the child, what was asked."""
+    """Fork for each request until the socket closes. In the child, return the request."""
     wires: dict[int, socket.socket] = {}
     ended, wake = socket.socketpair()
     for end in (ended, wake):
@@ -68,7 +68,7 @@ def _serve(asking: socket.socket) -> dict[str, Any]:
             for file in files:
                 os.close(file)
             wires[child] = wire
-            # Whoever asked may be gone already.
+            # The requester may have exited.
             with contextlib.suppress(OSError):
                 wire.sendall(_STATUS.pack(child))
     signal.set_wakeup_fd(-1)
@@ -89,7 +89,7 @@ def _tell(wires: dict[int, socket.socket], ended: socket.socket) -> None:
 
 
 def _settle(wanted: dict[str, Any]) -> None:
-    """Take folder, environment and open files."""
+    """Set working directory, environment and open files."""
     if wanted["session"]:
         os.setsid()
     os.environ.clear()
@@ -104,9 +104,9 @@ def _settle(wanted: dict[str, Any]) -> None:
 
 
 def _become(command: list[str]) -> None:
-    """Do what Python does with these arguments."""
+    """Run Python's main program with these arguments."""
     kind, what, *arguments = [*command, ""] if len(command) == 1 else command
-    # What reads the environment when it is imported.
+    # Reload modules that read the environment at import.
     faults = sys.modules["snowmelt.failpoints"]
     faults.disarm()
     faults.arm_from_environment()
@@ -130,7 +130,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[1])
     for name in _IMPORTED:
         importlib.import_module(name)
-    # What will not change is not looked through, and stays one page for all.
+    # Exclude existing objects from garbage collection, so that children share their pages.
     gc.collect()
     gc.freeze()
     asked = _serve(socket.socket(fileno=int(sys.argv[1])))

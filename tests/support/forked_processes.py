@@ -1,9 +1,9 @@
-"""Processes that begin with their imports done: forked, where what imports cost is no claim.
+"""Child processes that are forked with preloaded imports, for tests that do not measure start-up.
 
-`Popen` and `run` are those of `subprocess`, but for Python alone: a process that has imported what
-commands need forks a child, which is given the environment, the folder, the arguments and the open
-files, and from there on is as any other: it can be killed, and ends as Python does. A start takes a
-second of CPU less. Where the start itself is looked at, take `subprocess`.
+`Popen` and `run` have the interface of `subprocess`, but only for Python programs. A server process
+with preloaded imports forks a child, which receives environment, working directory, arguments and
+open files. After that, the child behaves as any other process: it can be killed, and exits as
+Python does. A start takes a second of CPU less. Use `subprocess` to test the start itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STATUS = struct.Struct("!i")
 
 
 class Popen(subprocess.Popen[Any]):
-    """A process that was forked by the warm one."""
+    """Process that the server forked."""
 
     def _execute_child(self, *given: object) -> None:
         said = inspect.signature(cast("Any", super())._execute_child).bind(*given).arguments
@@ -56,7 +56,7 @@ class Popen(subprocess.Popen[Any]):
         return self._ended(self.pid, wait_flags)
 
     def _ended(self, pid: int, flags: int) -> tuple[int, int]:
-        """Return what `os.waitpid` would; the parent tells it, since the child is not ours."""
+        """Return the result of `os.waitpid`, which the server sends, as the child's parent."""
         self._wire.setblocking(not flags & os.WNOHANG)
         try:
             told = self._wire.recv(_STATUS.size)
@@ -67,7 +67,7 @@ class Popen(subprocess.Popen[Any]):
 
 
 def run(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[Any]:
-    """As `subprocess.run`, for what it is given here."""
+    """Run a process as `subprocess.run` does, for the arguments supported here."""
     check, timeout = options.pop("check", False), options.pop("timeout", None)
     given = options.pop("input", None)
     if given is not None:
@@ -87,7 +87,7 @@ def run(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedPr
 
 
 class _Parent:
-    """The process that forks; it ends when its socket does, which is with this process."""
+    """Server process. It ends when its socket closes, at the latest with this process."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
@@ -101,7 +101,7 @@ class _Parent:
             )
 
     def ask(self, wanted: dict[str, object], files: list[int]) -> socket.socket:
-        """Have a child forked; its number comes through what is returned, and how it ended."""
+        """Fork a child. Return the connection that sends its process ID and exit status."""
         wire, theirs = socket.socketpair()
         with theirs, self._lock:
             told = [json.dumps(wanted).encode()]

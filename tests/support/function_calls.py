@@ -1,4 +1,4 @@
-"""Functions called from tests: plans for real URLs, rows, and what came back."""
+"""Calls of functions from tests: plans with real URLs, rows and results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def plan(
 ) -> CallPlan:
     """Return the plan of a function at a URL.
 
-    `options` are fields of CallerOptions; clauses may be fields of the plan as well.
+    `options` are fields of CallerOptions. Clauses may also be fields of the plan.
     """
     translators = {key: clauses.pop(key) for key in [*clauses] if key.endswith("_translator")}
     known = call_plans.plan(
@@ -53,7 +53,7 @@ def plan(
 
 
 def rows(*columns: Any, size: int | None = None) -> list[Any]:
-    """Return columns of Python values as record batches of so many rows each."""
+    """Return columns of Python values as record batches of `size` rows."""
     whole = pa.record_batch(
         [*map(pa.array, columns)], names=[f"c{at}" for at in range(len(columns))]
     )
@@ -62,7 +62,7 @@ def rows(*columns: Any, size: int | None = None) -> list[Any]:
 
 
 def clock() -> ManualClock:
-    """Return a clock whose pauses take no time."""
+    """Return a clock whose sleeps take no time."""
     return ManualClock(dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
 
 
@@ -83,13 +83,13 @@ def ask(
 
 
 def put_values(plan: CallPlan, column: list[int], attempt: int, results: SimpleQueue[Any]) -> None:
-    """Put into a queue what an attempt at a column gives; what another process begins with."""
+    """Put the result of calling for a column into a queue. Main function of another process."""
     results.put(ask(plan, rows(column), place=call_plans.place(attempt)))
 
 
 @dataclass
 class Connection:
-    """Somebody who reads values, or does not."""
+    """Consumer that can be set to read values or not."""
 
     open: bool
     unread: int | None = 0

@@ -1,4 +1,4 @@
-"""A service of the kit on a real port, and what a caller would say to it."""
+"""Runs a service of the SDK on a port, and sends requests as a caller does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH = "sf-external-function-query-batch-id"
 
 @contextlib.contextmanager
 def hosted(app: Any) -> Iterator[str]:
-    """Serve an ASGI app on a free port of loopback; yields its URL."""
+    """Serve an ASGI application on a free loopback port. Yield its URL."""
     listener = HttpListener(app, open_listening_socket("127.0.0.1", 0, setting="port"), drain_s=1)
     listener.start("functions-test")
     try:
@@ -40,9 +40,9 @@ def ask(
     loop: asyncio.AbstractEventLoop | None = None,
     **headers: Any,
 ) -> ServiceResponse:
-    """Ask a service in this process; returns its response.
+    """Send a request to a service in this process. Return its response.
 
-    Header names are given with underscores for hyphens; `batch_id` is the batch's id.
+    Header names have underscores in place of hyphens.
     """
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     if "batch-id" in sent:
@@ -54,7 +54,7 @@ def ask(
 
 
 def values(response: Any) -> list[Any]:
-    """Return the values of a good reply."""
+    """Return the values of a successful response."""
     assert response.status == 200, response.body
     data = json.loads(response.body)["data"]
     assert [at for at, _ in data] == list(range(len(data)))
@@ -66,5 +66,5 @@ def message(response: Any) -> Any:
 
 
 def client(url: Any) -> httpx.Client:
-    # Certificates are loaded for each client otherwise, which takes longer than the test.
+    # Otherwise, each client loads certificates, which takes longer than the test.
     return httpx.Client(base_url=url, trust_env=False, verify=False)

@@ -1,6 +1,6 @@
-"""Parts of pages that are made of the code.
+"""Generates the parts of documentation pages that come from the code.
 
-`python tests/support/generated_pages.py` makes all of them anew.
+`python tests/support/generated_pages.py` regenerates all of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PARTS = {
 
 
 def renewed(page: str) -> str:
-    """Return a page as it should be."""
+    """Return the expected text of a page."""
     before, begin, rest = shown(page).partition(_BEGIN)
     _, end, behind = rest.partition(_END)
     if not begin or not end:
@@ -52,7 +52,7 @@ def renewed(page: str) -> str:
 
 
 def shown(page: str) -> str:
-    """Return a page as it is."""
+    """Return the current text of a page."""
     return (_DOCS / page).read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""A correctly signed client that lies: blobs whose bytes, footers or statistics are not true."""
+"""Hostile client with valid credentials: its blobs have false bytes, footers or statistics."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from snowmelt.schema.types import TableSchema
     from support.streaming_wire import Conversation, Opened
 
-# An i64 in thrift's compact form, one field id after the one before; what counts of rows are.
+# Type of a row count in Thrift's compact form: an i64 with the next field ID.
 _I64 = b"\x16"
 
 
 @dataclass
 class Lie:
-    """A Parquet file, and the statistics that its client claims for it."""
+    """A Parquet file, and the statistics that the client claims."""
 
     parquet: bytes
     claimed: dict[str, Any]
@@ -34,7 +34,7 @@ class Lie:
 
 
 def encoded(table: pa.Table, **options: object) -> bytes:
-    """The file of these columns, whatever they are."""
+    """Return a Parquet file of any columns."""
     sink = io.BytesIO()
     given = {"compression": "none", "use_dictionary": False} | options
     pq.write_table(
@@ -45,7 +45,7 @@ def encoded(table: pa.Table, **options: object) -> bytes:
 
 
 def claims(table: pa.Table, schema: TableSchema) -> dict[str, Any]:
-    """The statistics of rows in chunk form, as a client sends them."""
+    """Return the statistics of rows in chunk form, as a client sends them."""
     found: dict[str, Any] = msgspec.to_builtins(
         column_statistics.statistics_to_message(
             schema, statistics.collect_statistics(table, schema)
@@ -55,7 +55,7 @@ def claims(table: pa.Table, schema: TableSchema) -> dict[str, Any]:
 
 
 def with_column(table: pa.Table, schema: TableSchema, name: str, values: pa.Array) -> pa.Table:
-    """The same rows, one column replaced by values of whatever type, its field id kept."""
+    """Replace a column by values of any type with the same field ID."""
     arrays = dict(zip(table.column_names, table.columns, strict=True)) | {name: values}
     fields = [
         each.with_type(values.type).with_nullable(bool(values.null_count) or each.nullable)
@@ -67,7 +67,7 @@ def with_column(table: pa.Table, schema: TableSchema, name: str, values: pa.Arra
 
 
 def counting(parquet: bytes, rows: int, said: int) -> bytes:
-    """The same pages under a footer that says another number of rows everywhere."""
+    """Replace the number of rows everywhere in the footer. Keeps the pages."""
     size = int.from_bytes(parquet[-8:-4], "little")
     footer = parquet[-8 - size : -8]
     changed = footer.replace(_I64 + bytes([rows * 2]), _I64 + bytes([said * 2]))
@@ -76,14 +76,14 @@ def counting(parquet: bytes, rows: int, said: int) -> bytes:
 
 
 def page_of(parquet: bytes, column: int) -> tuple[int, int]:
-    """Where the pages of a column begin and end in a file of one row group."""
+    """Return start and end of a column's pages in a file with one row group."""
     place = pq.read_metadata(io.BytesIO(parquet)).row_group(0).column(column)
     start = place.dictionary_page_offset or place.data_page_offset
     return start, start + place.total_compressed_size
 
 
 def describe(client: Conversation, opened: Opened, sequence: int, lie: Lie) -> dict[str, Any]:
-    """Stage a lie, with right checksums everywhere, and return the message that registers it."""
+    """Stage a lie with valid checksums. Return the message that registers it."""
     path = client.path()
     padded = lie.parquet + bytes(encryption.padded_length(len(lie.parquet)) - len(lie.parquet))
     data = encryption.apply_aes_ctr(

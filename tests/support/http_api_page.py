@@ -1,4 +1,4 @@
-"""The sections of `docs/reference/http-api.md` on the row API, made of its OpenAPI description."""
+"""Generates the row API sections of `docs/reference/http-api.md` from the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def description() -> dict[str, Any]:
 
 
 def table() -> str:
-    """Return a section for each operation, then one for each message."""
+    """Return a section for each operation, and then one for each message."""
     return "\n".join(_sections(description()))
 
 

@@ -1,4 +1,4 @@
-"""The official Java client at work: a service, the driver, and a database of the test's own."""
+"""Official Java client for tests: a service, the driver process, and a database per test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rows(first: int, last: int) -> list[Any]:
 
 
 class Loading:
-    """A service, a driver, and a database of the test's own with the table PUBLIC.T."""
+    """A service, a driver, and a database for the test with the table PUBLIC.T."""
 
     def __init__(self, service: ServiceProcess, driver: Driver, key_pair: KeyPair) -> None:
         self.service, self.driver, self.key = service, driver, key_pair
@@ -53,7 +53,7 @@ class Loading:
         assert self.driver.say("wait", channel=channel, token=token, seconds=SOON_S) == token
 
     def until_invalid(self, channel: str) -> Any:
-        """Insert until the client refuses; an old one learns of a fence when it flushes."""
+        """Insert until the client raises an error: a fenced client notices it only when it flushes."""
         give_up_at = time.monotonic() + SOON_S
         while time.monotonic() < give_up_at:
             try:

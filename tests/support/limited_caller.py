@@ -1,6 +1,6 @@
-"""A worker process that makes calls under limits: prints when each began and ended.
+"""Worker process that makes calls under limits, and prints the start and end of each call.
 
-Run as `limited_caller.py FOLDER CLAUSE LIMIT CALLS SECONDS`: a call takes so many seconds.
+Run as `limited_caller.py FOLDER CLAUSE LIMIT CALLS SECONDS`. SECONDS is the duration of a call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from support.call_plans import URL, plan
 
 @dataclass(frozen=True)
 class Call:
-    """One call as a process made it; machine-wide monotonic seconds."""
+    """One call of a process. Times are machine-wide monotonic seconds."""
 
     process: int
     began: float
@@ -32,13 +32,13 @@ class Call:
 def start(
     folder: Path, clause: str, limit: float, *, calls: int, seconds: float
 ) -> subprocess.Popen[str]:
-    """Start a process of this file."""
+    """Start a worker process."""
     words = map(str, (sys.executable, __file__, folder, clause, limit, calls, seconds))
     return subprocess.Popen([*words], stdout=subprocess.PIPE, text=True)
 
 
 def calls_of(*processes: subprocess.Popen[str]) -> list[Call]:
-    """Wait for processes and return what they did, by beginning."""
+    """Wait for processes. Return their calls, ordered by start."""
     found = []
     for process in processes:
         text, _ = process.communicate(timeout=200)
@@ -49,7 +49,7 @@ def calls_of(*processes: subprocess.Popen[str]) -> list[Call]:
 
 
 def most_together(calls: list[Call]) -> int:
-    """Return how many calls were made at the same time."""
+    """Return the maximum number of concurrent calls."""
     events = sorted([(call.began, 1) for call in calls] + [(call.ended, -1) for call in calls])
     now = most = 0
     for _, change in events:

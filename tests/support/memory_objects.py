@@ -1,4 +1,4 @@
-"""Objects for readers: bytes in memory that are handed out in pieces of any size."""
+"""Object sources in memory, which return slices of a given size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from snowmelt.select.formats.byte_streams import ConcurrentSource
 
 
 class MemoryObject:
-    """An object that gives at most `piece` bytes at a time; size -1 makes it a pipe."""
+    """Object that returns at most `piece` bytes per read. With size -1 it is a pipe."""
 
     name = "memory"
 
@@ -30,4 +30,4 @@ class MemoryObject:
 
 
 class SharedObject(ConcurrentSource, MemoryObject):
-    """An object that several threads may read."""
+    """Object that supports concurrent reads."""

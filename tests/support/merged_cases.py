@@ -1,8 +1,8 @@
-"""`--cases-together`: the cases of a test that share all of its fixtures are one test of the run.
+"""Option `--cases-together`: the cases of a test that share all fixtures become one test.
 
-What a test costs beside its own work is four milliseconds in two processes, and thousands of cases
-take less each. Every case that fails is told by its name, and those behind it are run as well.
-Without the option each case is a test, to be asked for by its name.
+The overhead of a test is 4 ms with two processes, and thousands of cases take less time than that.
+Every failed case is reported by name, and the cases after it still run. Without the option, each
+case is a test and can be selected by name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
-    """Leave one of the cases, and note all of them."""
+    """Keep one of the cases, and store all of them in it."""
     yield
     cases = metafunc._calls
     if not metafunc.config.getoption("cases_together") or not _alike(metafunc, cases):
@@ -49,7 +49,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def _alike(metafunc: pytest.Metafunc, cases: list[CallSpec]) -> bool:
-    """Tell whether nothing is set up for one case that another must not see."""
+    """Return True if no fixture is set up per case."""
     marked = {mark.name for mark in metafunc.definition.iter_markers()} - {"parametrize"}
     if len(cases) < 2 or marked or any(case.marks for case in cases):
         return False

@@ -1,4 +1,4 @@
-"""Loads of numbers into the lakehouse's table, from files that were never there."""
+"""Loads of numbers into the lakehouse's table, from fictitious input files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def begin(
     rejects: TableName | None = None,
     lease_s: float = 60.0,
 ) -> OpenLoad:
-    """Begin a load."""
+    """Start a load."""
     return begin_load(
         house.database,
         LoadRequest(name, "COPY …", ROLE, rejects),
@@ -33,7 +33,7 @@ def begin(
 
 
 def written(house: Lakehouse, load: OpenLoad, start: int, count: int) -> WrittenFile:
-    """Write numbers as one file of a load, in row groups of ten."""
+    """Write numbers to one file of a load, in row groups of ten."""
     schema = TableSchema(1, COLUMNS)
     writer = NativeWriter(
         house.warehouse.store, f"{load.folder}/{start}.parquet", native_schema(schema)
@@ -45,7 +45,7 @@ def written(house: Lakehouse, load: OpenLoad, start: int, count: int) -> Written
 
 
 def rejected(house: Lakehouse, load: OpenLoad, *texts: bytes) -> WrittenFile:
-    """Write rejects of a load as one file."""
+    """Write rejects of a load to one file."""
     rows = to_reject_table(
         RejectOrigin(load.load_id, "node", "some.csv", 0),
         [RejectedRow(number, 0, text, "bad") for number, text in enumerate(texts, 1)],
@@ -60,7 +60,7 @@ def rejected(house: Lakehouse, load: OpenLoad, *texts: bytes) -> WrittenFile:
 def result(
     files: list[WrittenFile], *paths: str, offsets: list[Any] | tuple[()] = (), force: bool = False
 ) -> LoadResult:
-    """Return what a load made, of files of these paths."""
+    """Return the result of a load with inputs of these paths."""
     rows = sum(file.rows for file in files)
     inputs = [
         LoadFileRecord(number, path, 10, "tag", LoadFileState.LOADED, rows, 0, 10)
@@ -72,7 +72,7 @@ def result(
 def load_numbers(
     house: Lakehouse, start: int, count: int, *paths: str, name: TableName = NUMBERS
 ) -> OpenLoad:
-    """Load numbers in one go; return the load."""
+    """Load numbers in one load. Return the load."""
     load = begin(house, name)
     files = [written(house, load, start, count)]
     commit_load(house.database, load, result(files, *paths), clock=house.clock)

@@ -1,7 +1,7 @@
-"""The official high-performance SDK in a process of its own, told by lines of JSON what to do.
+"""Runs the official high-performance SDK in a separate process, controlled by JSON lines.
 
-Run as a script: commands come on standard input, answers go to the descriptor that it is given,
-since the SDK writes its log to standard output.
+The script reads commands from standard input. It writes results to the descriptor in its argument,
+because the SDK logs to standard output.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ class Writer:
         patiently(lambda: self.channels[name].append_rows(rows, start, end))
 
     def append_bytes(self, name: Any, column: Any, digits: Any, token: Any) -> None:
-        """Append a row with one value, which is bytes."""
+        """Append a row with one value of type bytes."""
         self.append(name, [{"id": 7, column: bytes.fromhex(digits)}], token, token)
 
     def append_python(self, name: Any, row: Any, token: Any) -> None:
-        """Append a row that is written as Python, so that its values have Python's types."""
+        """Append a row from Python source, so that its values have Python types."""
         self.append(name, [eval(row, {"dt": datetime, "Decimal": Decimal})], token, token)
 
     def append_range(self, name: Any, first: Any, last: Any, batch: Any) -> None:
-        """Append rows with ids from `first` to before `last`; the token is the last id."""
+        """Append rows with IDs in [first, last). The token is the last ID."""
         for begin in range(first, last, batch):
             end = min(begin + batch, last)
             rows = [numbered(number) for number in range(begin, end)]
             self.append(name, rows, str(begin), str(end - 1))
 
     def append_elastic_bytes(self, column: Any, digits: Any) -> None:
-        """Append a row with one value, which is bytes, in the elastic channel."""
+        """Append a row with one value of type bytes in the elastic channel."""
         self.append_elastic([{"id": 8, column: bytes.fromhex(digits)}])
 
     def append_elastic(self, rows: list[Any]) -> None:
@@ -76,7 +76,7 @@ class Writer:
         return self.channels[name].get_latest_committed_offset_token()
 
     def status(self, name: Any, parsed: Any = None) -> dict[Any, Any]:
-        """Return a channel's status; the SDK's is a second old, so wait for that many rows."""
+        """Return a channel's status when `parsed` rows are counted: the SDK's may be 1 s old."""
         while True:
             status = self.channels[name].get_channel_status()
             if parsed in {None, status.rows_parsed_count}:
@@ -104,7 +104,7 @@ def numbered(number: int) -> dict[Any, Any]:
 
 
 def patiently(append: Callable[[], Any]) -> None:
-    """Append, waiting while the SDK says that it holds as much as it takes."""
+    """Append, and retry while the SDK reports that its buffer is full."""
     while True:
         try:
             append()

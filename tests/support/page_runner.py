@@ -1,9 +1,9 @@
-"""Run the commands and code of a documentation page, in order, as a reader would.
+"""Runs the commands and code of a documentation page in order, as a reader would.
 
 Blocks of the languages `console`, `python` and `sql` run in one temporary folder: `console` in one shell,
-`python` in one interpreter, `sql` statement by statement through `lake.sql` of that interpreter. Lines below a
-command, or a `text` block below a block, are the expected output; `…` stands for any text, and alone on
-a line for any lines. Comments of the page steer the run and are invisible to readers:
+`python` in one interpreter, `sql` statement by statement through `lake.sql` of that interpreter.
+The expected output is below a command, or in a `text` block below a block. `…` matches any text,
+and alone on a line any lines. Invisible comments in the page control the run:
 
     <!-- not run: REASON -->       the next block is not run
     <!-- fails -->                 the next block's last command must fail
@@ -28,7 +28,7 @@ from support.ports import free_port
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
-# Of the service, the S3 endpoint, and a service of functions.
+# Ports of the service, the S3 endpoint, and a service of functions.
 PORTS = ("8080", "9000", "8700")
 _PORT = re.compile(rf"(?:(?<=127\.0\.0\.1:)|(?<=--port ))(?:{'|'.join(PORTS)})\b")
 _PARTS = re.compile(
@@ -64,7 +64,7 @@ elif _command(["sql", {statement!r}]):
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a page: `expected` is None where the page shows no output."""
+    """A block of a page. `expected` is None if the page shows no output."""
 
     language: str
     code: str
@@ -103,10 +103,10 @@ def blocks(page: str) -> list[Block]:
 
 
 class PageRun:
-    """One run of a page in the folder `folder`. Ends every process that the page started."""
+    """Run of a page in `folder`. Ends every process that the page started."""
 
     def __init__(self, page: str, folder: Path) -> None:
-        """Replace the ports that pages use, `PORTS`, by free ones."""
+        """Replace the ports in the page (`PORTS`) with free ports."""
         self.page = page
         self._folder = folder
         self._ports = {written: str(free_port()) for written in PORTS}
@@ -192,7 +192,7 @@ class PageRun:
             )
 
     def _exec(self, code: str) -> tuple[int, str]:
-        # What the page exported in its shell holds for its programs, too.
+        # Variables that the page exported in its shell also apply to its Python programs.
         command = f"{sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
         _, printed = self._talk(self._shell, f"{command}; printf '\\n{_END}0\\n'\n")
         self._environment = json.loads(printed)
@@ -232,7 +232,7 @@ def _sized(code: str) -> str:
 
 
 def _command_and_output(text: str) -> tuple[str, str]:
-    """Split a command, which may go on over lines and here-documents, from its output."""
+    """Split a command, which may continue over lines and here-documents, from its output."""
     lines = text.split("\n")
     end = 1
     while end < len(lines) and _unfinished("\n".join(lines[:end])):
@@ -253,7 +253,7 @@ def _unfinished(command: str) -> bool:
 
 
 def fits(expected: str, printed: str) -> bool:
-    """Return True if the output is as shown; blanks at line ends and blank lines do not count."""
+    """Return True if the output matches. Ignores blank lines and blanks at line ends."""
     shown = (line.rstrip() for line in expected.split("\n") if line.strip())
     pattern = "".join(
         r"(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*") + r"\n"

@@ -1,4 +1,4 @@
-"""Runs a parser by name over bytes or messages, and adds up what comes of them."""
+"""Runs a parser by name on bytes or messages, and collects rows and rejects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load(
     options: dict[str, ColumnOptions] | None = None,
     **parameters: Any,
 ) -> tuple[list[tuple[Any, ...]], list[Any]]:
-    """Return rows and rejects of bytes that come in pieces of `size`."""
+    """Return rows and rejects of bytes that are read in slices of `size`."""
     step = size or len(data) or 1
     pieces = [data[at : at + step] for at in range(0, len(data), step)]
     parser = cast("PhaseDefinition[Any]", definition(name)).build_phase(parameters)

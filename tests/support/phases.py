@@ -1,4 +1,4 @@
-"""Build the phases of a load that the tests name."""
+"""Builds phases of a load for tests."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from snowmelt.load.phase_definition import PhaseDefinition
 
 
 def built(definition: PhaseDefinition[Any] | None, parameters: Mapping[str, object]) -> Any:
-    """Return the phase of a definition that must be there."""
+    """Build the phase of a definition, which must not be None."""
     assert definition is not None
     return definition.build_phase(parameters)

@@ -1,4 +1,4 @@
-"""Phrases that the prose of this project replaced, each with what to write instead."""
+"""Denied phrases in the prose of this project, each with a replacement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DENIED = {
 
 
 def find_denied(text: str) -> dict[str, str]:
-    """Return the denied phrases of a text, each with what to write instead."""
+    """Return the denied phrases in a text, each with its replacement."""
     return {
         match[0]: instead
         for pattern, instead in DENIED.items()

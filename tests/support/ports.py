@@ -1,7 +1,8 @@
-"""Ports that nobody listens on, and that no outgoing connection takes before a server does.
+"""Free ports for servers, which no outgoing connection can use.
 
-Runs beside this one look for ports as well, and between our look and the server's start there is
-time. So ports are taken by the hundred: whoever holds the first of them has the other 99.
+Other test runs also choose ports, and a port could be taken before the server starts. Ports are
+therefore reserved in blocks of 100: the process that listens on the first port of a block owns the
+other 99.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Below the range from which systems choose the ports of outgoing connections.
+# Below the range of ports for outgoing connections.
 _FIRST, _LAST = 15_000, 32_000
 _BLOCK = 100
 
 
 def free_port() -> int:
-    """A port that no other caller was given, in whichever process."""
-    # A forked child must not go on with its parent's.
+    """Return a port that no other call returned, in any process."""
+    # Per process, because a forked child must not use its parent's ports.
     return next(_of_process.setdefault(os.getpid(), _ports()))
 
 
 def _ports() -> Iterator[int]:
-    """Ports of blocks that this process holds as long as it lives."""
+    """Yield the ports of blocks that this process reserves until it exits."""
     held = []
     while True:
         first = random.SystemRandom().randrange(_FIRST, _LAST, _BLOCK)

@@ -1,4 +1,4 @@
-"""A published metadata file, read by PyIceberg as an engine reads it, but from the folder of the warehouse."""
+"""Reads published metadata with PyIceberg as an engine does, but from the warehouse folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def open_published(warehouse: Warehouse, metadata_path: Any) -> Table:
-    """Return the table of a metadata file of a warehouse in a folder."""
+    """Return the table of a metadata file in a warehouse folder."""
     root = unquote(urlsplit(warehouse.url).path).rstrip("/")
 
     class FolderIO(PyArrowFileIO):

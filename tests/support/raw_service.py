@@ -1,4 +1,4 @@
-"""A service that says what a test tells it, byte by byte, on a real port."""
+"""Service on a port that sends exactly the bytes that a test specifies."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from snowmelt.functions.proxy import http1
 
 
 def reply(status: int = 200, body: Any = b"", **headers: Any) -> Any:
-    """Return the bytes of a reply; header names are given with underscores for hyphens."""
+    """Return the bytes of a response. Header names have underscores in place of hyphens."""
     lines = [f"HTTP/1.1 {status} Said", f"content-length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 class RawService:
-    """Answers requests with `answers`, in turn; the last is repeated.
+    """Server that responds to requests with `answers` in order, and repeats the last one.
 
-    An answer is bytes, None to say nothing, or a coroutine function that takes the connection's
-    writer. `CLOSE` ends the connection without a word; after bytes in a tuple with it, too.
-    `asked` and `ended` are released for each request and for each connection's end.
+    An answer is bytes, None for no response, or a coroutine function with the connection's writer
+    as argument. `CLOSE` closes the connection, alone or in a tuple after bytes. `asked` and `ended`
+    are semaphores that are released for each request and for each closed connection.
     """
 
     CLOSE = object()
@@ -67,7 +67,7 @@ class RawService:
         except (OSError, asyncio.IncompleteReadError, BatchInvalid, BatchTooLarge):
             pass
         except asyncio.CancelledError:
-            pass  # by the end of the test
+            pass  # Cancelled at the end of the test.
         finally:
             writer.close()
             with contextlib.suppress(OSError, asyncio.CancelledError):
@@ -75,7 +75,7 @@ class RawService:
             self.ended.release()
 
     async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the requests of one connection."""
+        """Respond to the requests of one connection."""
         async for request in http1.read_messages(reader, writer):
             self.requests.append(request)
             self.asked.release()

@@ -1,4 +1,4 @@
-"""Record what engines ask the Iceberg REST catalog, for the replay in `tests/flow/test_iceberg_replay.py`.
+"""Records requests of engines to the Iceberg REST catalog, for `tests/flow/test_iceberg_replay.py`.
 
 Run as `uv run python -m support.record_iceberg_requests` in `tests/`. Each engine reads a table
 through a proxy, which writes its requests to `tests/fixtures/iceberg_requests.json`, without tokens.
@@ -34,7 +34,7 @@ _TOKEN = "TOKEN"
 
 
 def make_proxy(address: str, requests: list[dict[str, Any]]) -> type[BaseHTTPRequestHandler]:
-    """Return a handler that forwards requests to a service and keeps them."""
+    """Return a handler that forwards requests to a service and records them."""
 
     class Proxy(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -69,7 +69,7 @@ def make_proxy(address: str, requests: list[dict[str, Any]]) -> type[BaseHTTPReq
         do_GET = do_HEAD = do_POST = do_DELETE = forward  # noqa: N815  names of the library
 
         def log_message(self, *_arguments: Any) -> None:
-            """Write no log."""
+            """Do not log."""
 
     return Proxy
 

@@ -1,4 +1,4 @@
-"""Sections of the pages below docs/reference: headings, examples, privileges, errors, columns."""
+"""Parser of the pages in docs/reference: headings, examples, privileges, errors and columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ERROR = re.compile(r"^\| `(\w+)` \| (.*?) ?<!-- (.+?) --> \|$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class PrivilegeLine:
-    """What a statement requires; `form` is a part of the statements that the line describes."""
+    """Required privileges. `form` is a part of the statements that the line describes."""
 
     form: str
     text: str
@@ -22,7 +22,7 @@ class PrivilegeLine:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One section: `names` are the statements that its heading lists."""
+    """One section. `names` has the statements in its heading."""
 
     page: str
     names: tuple[str, ...]
@@ -38,12 +38,12 @@ class Section:
 
     @property
     def privileges(self) -> list[PrivilegeLine]:
-        """Return what the section says of privileges."""
+        """Return the section's lines on privileges."""
         return [PrivilegeLine(*found) for found in _PRIVILEGES.findall(self.text)]
 
     @property
     def errors(self) -> list[tuple[str, str]]:
-        """Return the codes of the section's errors, each with statements of which the last fails."""
+        """Return the codes of the section's errors, each with statements whose last one fails."""
         return [(code, statements) for code, _, statements in _ERROR.findall(self.text)]
 
     @property
@@ -53,7 +53,7 @@ class Section:
         return None if found is None else re.findall(r"`(\w+)`", found[1])
 
     def example_of(self, form: str) -> str:
-        """Return the first example that is a statement of the heading and contains `form`."""
+        """Return the first example with a statement of the heading and with `form`."""
         words = "|".join(name.replace(" ", ".*?") for name in self.names)
         for each in self.statements:
             if re.match(rf"(?:{words})\b", each, re.DOTALL) and form in each:
@@ -62,7 +62,7 @@ class Section:
 
 
 def split_statements(text: str) -> list[str]:
-    """Return the statements of a text, which end with a semicolon at the end of a line."""
+    """Split a text into statements, which end with a semicolon at the end of a line."""
     parts: list[str] = []
     lines: list[str] = []
     for line in text.strip().splitlines():
@@ -74,7 +74,7 @@ def split_statements(text: str) -> list[str]:
 
 
 def read_sections(page: str) -> list[Section]:
-    """Return the sections of a page, whose headings are of the second level."""
+    """Return the sections of a page, by headings of level two."""
     text = (REFERENCE / page).read_text("utf-8")
     _, *parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)
     return [

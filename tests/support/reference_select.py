@@ -1,4 +1,4 @@
-"""A statement answered the plain way: row by row, by binder and evaluator alone."""
+"""Reference execution of S3 Select: row by row, with only the binder and the scalar evaluator."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _fold(aggregate: AggregateExpr, rows: list[Any], scope: EvaluationContext) -
 def answer(
     statement: str, records: Sequence[Any] = ((),), dialect: Dialect = AWS, **options: Any
 ) -> list[Any]:
-    """Return what `values` gives as CSV output prints it."""
+    """Return the result of `values` as CSV output."""
     found = values(statement, records, dialect, **options)
     return [[format_value(value, dialect) for value in record] for record in found]
 
@@ -132,14 +132,14 @@ def value(expression: str | None, dialect: Any = AWS, record: tuple[str, ...] = 
 
 
 def printed(expression: str | None, dialect: Dialect = AWS, record: tuple[str, ...] = ()) -> str:
-    """Return what output prints for one expression in one record of CSV."""
+    """Return the output of one expression for one CSV record."""
     return format_value(value(expression, dialect, record), dialect)
 
 
 def refusal(
     statement: Any, dialect: Any = AWS, records: Sequence[Any] = ((),), **options: Any
 ) -> str | None:
-    """Return the code a statement is refused with, None where it has an answer."""
+    """Return the error code of a statement, or None if it succeeds."""
     try:
         values(statement, records, dialect, **options)
     except SelectError as error:

@@ -1,7 +1,7 @@
-"""A data folder as a release leaves it: written once per release, opened by every later version.
+"""Writes the data folder of a release, which tests of later versions open.
 
 `python tests/support/release_folder.py 0.2.0` writes `tests/data/releases/0.2.0.tar.gz` with the installed version.
-Nothing in it is migrated: native files name their absolute location.
+Its rows are not migrated, because native files contain absolute paths.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table that the SDK's tests write to, and rows for it."""
+"""Table for the SDK's tests, and rows for it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ BAD = {"id": "nonsense"}
 
 
 def rows(first: int, last: int) -> list[Any]:
-    """Rows with ids from `first` to before `last`."""
+    """Return rows with IDs in [first, last)."""
     return [{"id": n, "name": f"row {n}", "at": "2026-11-21T10:00:00"} for n in range(first, last)]
 
 
 def blobs(service: ServiceProcess) -> list[Any]:
-    """All blobs on the service's stage."""
+    """Return all blobs on the service's stage."""
     return list((service.data_dir / "stage").rglob("*.bdec"))

@@ -1,4 +1,4 @@
-"""The table of `docs/reference/value-conversion.md`, made by asking the SDK's own rules."""
+"""Generates the table of `docs/reference/value-conversion.md` by running the SDK's rules."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ COLUMNS = {
 }
 DAY = dt.datetime(2026, 11, 21, 10, 30)
 ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
-# Of each type, values of which at least one suits a column that takes the type at all.
+# Values of each type. If a column accepts the type, it accepts at least one of them.
 VALUES: dict[str, Iterable[object]] = {
     "`None`": [None],
     "`bool`, `numpy.bool_`": [True, np.bool_(False)],
@@ -115,7 +115,7 @@ VALUES: dict[str, Iterable[object]] = {
 
 
 def cell(values: Iterable[object], column: Column, mode: Compatibility) -> str:
-    """Say whether a column takes values of these types."""
+    """Return the table cell: whether a column accepts values of these types."""
     rule = make_value_rule(column, ZoneInfo("UTC"), mode)
     types: dict[type, bool] = {}
     null = False
@@ -123,7 +123,7 @@ def cell(values: Iterable[object], column: Column, mode: Compatibility) -> str:
         try:
             null |= rule(value, 0) is None
         except InvalidRow:
-            # A type that is taken may hold a value that is not: `ab` is no number.
+            # An accepted type may have rejected values: `ab` is not a number.
             types.setdefault(type(value), False)
         else:
             types[type(value)] = True
@@ -133,7 +133,7 @@ def cell(values: Iterable[object], column: Column, mode: Compatibility) -> str:
 
 
 def cells(values: Iterable[object], column: Column) -> str:
-    """Say the same of both modes, where they differ."""
+    """Return the cell for both modes, if they differ."""
     snowflake, strict = (
         cell(values, column, mode) for mode in (Compatibility.SNOWFLAKE, Compatibility.STRICT)
     )

@@ -1,4 +1,4 @@
-"""The made part of docs/reference/select.md: what each dialect of S3 Select has."""
+"""Generates docs/reference/select.md's tables of features per dialect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STATUSES = {
     FeatureStatus.DIFFERS: "differs",
     FeatureStatus.REJECTED: "no",
 }
-# Of each function its syntax and what it returns.
+# Syntax and result of each function.
 FUNCTIONS = {
     "add": ("add(number, number)", "the sum"),
     "cast": ("cast(value AS type)", "the value converted to a type"),
@@ -68,7 +68,7 @@ _CODE_GROUPS = {
 
 
 def table() -> str:
-    """Return the made part of the page."""
+    """Return the generated part of the page."""
     parts: list[str] = []
     for topic, heading in _HEADINGS.items():
         parts += [f"## {heading}", ""]

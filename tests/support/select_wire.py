@@ -1,4 +1,4 @@
-"""SelectObjectContent spoken by hand: signed requests with any body, events taken apart."""
+"""SelectObjectContent without an SDK: signs requests with any body, and decodes events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUERY = "?select=&select-type=2"
 
 
 def request_body(sql: str, source: str = "<CSV/>", target: str = "<CSV/>", more: str = "") -> bytes:
-    """The XML of a request; `source` and `target` are the insides of the serializations."""
+    """Return the XML of a request. `source` and `target` are the contents of the serializations."""
     return (
         '<SelectObjectContentRequest xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
         f"<Expression>{escape(sql)}</Expression><ExpressionType>SQL</ExpressionType>"
@@ -39,7 +39,7 @@ def request_body(sql: str, source: str = "<CSV/>", target: str = "<CSV/>", more:
 def signed(
     s3: Any, path: str, body: bytes, headers: dict[str, str] | None = None
 ) -> dict[str, str]:
-    """The headers of a signed POST by `admin`."""
+    """Return the headers of a POST that is signed by `admin`."""
     key = s3.keys["admin"]
     request = AWSRequest("POST", s3.url + path, headers=headers or {}, data=body)
     S3SigV4Auth(Credentials(key.access_key_id, key.secret), "s3", REGION).add_auth(request)
@@ -48,7 +48,7 @@ def signed(
 
 @dataclass
 class Outcome:
-    """An answer: a status with a code of an error, or events up to the last one."""
+    """Response: a status with an error code, or all events."""
 
     status: int
     code: str = ""
@@ -89,7 +89,7 @@ def understood(status: int, content: bytes) -> Outcome:
 
 
 def events_of(content: bytes) -> Iterator[Any]:
-    """Yield what botocore's decoder, which checks every sum, makes of each frame."""
+    """Yield each frame, decoded by botocore, which verifies the checksums."""
     at = 0
     while at < len(content):
         size = int.from_bytes(content[at : at + 4], "big")
@@ -103,7 +103,7 @@ def events_of(content: bytes) -> Iterator[Any]:
 def ask(
     s3: S3Process, bucket: str, key: str, body: bytes, *, query: str = QUERY, **headers: str
 ) -> Outcome:
-    """One request on a connection of its own."""
+    """Send a request on a new connection."""
     with closing(http.client.HTTPConnection("127.0.0.1", s3.port, timeout=120)) as connection:
         return ask_on(connection, s3, bucket, key, body, query=query, **headers)
 
@@ -118,7 +118,7 @@ def ask_on(
     query: str = QUERY,
     **headers: str,
 ) -> Outcome:
-    """One request on a connection that goes on."""
+    """Send a request on a connection that stays open."""
     path = f"/{bucket}/{key}{query}"
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request("POST", path, body, signed(s3, path, body, named))
@@ -129,7 +129,7 @@ def ask_on(
 def begin(
     s3: S3Process, bucket: str, key: str, body: bytes
 ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-    """Send a request, and return connection and answer without reading a byte of its body."""
+    """Send a request. Return the connection and the response, without reading its body."""
     connection = http.client.HTTPConnection("127.0.0.1", s3.port, timeout=120)
     path = f"/{bucket}/{key}{QUERY}"
     connection.request("POST", path, body, signed(s3, path, body))
@@ -137,7 +137,7 @@ def begin(
 
 
 def memory_of(pid: int, name: str = "VmRSS") -> int:
-    """Bytes that a process holds, or with VmHWM held at most since `forget_peak`."""
+    """Return the memory of a process, or with VmHWM its peak since `forget_peak`."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
@@ -151,7 +151,7 @@ def threads_of(pid: int) -> int:
 
 
 def until(holds: Callable[[], bool], seconds: float = 200.0) -> bool:
-    """Wait for something to become true; tell whether it did."""
+    """Wait until a condition is true. Return False after a timeout."""
     give_up_at = time.monotonic() + seconds
     while time.monotonic() < give_up_at:
         if holds():

@@ -1,4 +1,4 @@
-"""The tables of `docs/reference/settings.md`, made of the settings themselves."""
+"""Generates the tables of `docs/reference/settings.md` from the settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from snowmelt.config import Settings, variable_for_setting
 
-# Headings, each with the first setting beneath it.
+# Headings, each with the first setting of its section.
 HEADINGS = {
     "data_dir": "Locations and ports",
     "s3_port": "The S3 endpoint",
@@ -19,7 +19,7 @@ HEADINGS = {
     "retention_s": "Retention and back-pressure",
     "metrics_token_file": "Operation",
 }
-# What follows from the data folder where nothing is given.
+# Defaults that depend on the data folder.
 PLACED = {
     "catalog_url": "`catalog.db` in `data_dir`",
     "stage_url": "`stage` in `data_dir`",
@@ -32,7 +32,7 @@ _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20))
 
 
 def default_of(field: dataclasses.Field[Any]) -> str:
-    """Return a default as one reads it."""
+    """Format a default for readers."""
     if field.name in PLACED:
         return PLACED[field.name]
     value = field.default

@@ -1,4 +1,4 @@
-"""`snowmelt serve` on a machine whose clock is wrong: python shifted_service.py SECONDS."""
+"""`snowmelt serve` with a wrong system clock: python shifted_clock_service.py SECONDS."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Program that drives the official client of Snowpipe's REST API, in an environment of its own.
+"""Program that runs the official client of Snowpipe's REST API in a separate environment.
 
-Reads one JSON document from standard input: the arguments of `SimpleIngestManager`, and `calls`, a list
-of a method's name and its arguments. Prints the list of their results. `wait` calls `get_history` until
-it has reported that many files.
+Reads one JSON document from standard input: the arguments of `SimpleIngestManager`, and `calls`, a
+list of method names with arguments. Prints the list of results. `wait` calls `get_history` until it
+has reported a number of files.
 """
 
 from __future__ import annotations

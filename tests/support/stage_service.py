@@ -1,4 +1,4 @@
-"""A service whose clients upload to its S3 endpoint, and its parts from behind."""
+"""A service whose clients upload to its S3 endpoint, with access to its components."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAME = TableName("DEMO", "PUBLIC", "T")
 
 
 class House:
-    """A service whose clients upload to its S3 endpoint, and its parts from behind."""
+    """A service whose clients upload to its S3 endpoint, with access to its components."""
 
     def __init__(self, process: S3Process, stage_url: str, key_pair: KeyPair) -> None:
         self.process, self.stage_url, self._key_pair = process, stage_url, key_pair
@@ -57,7 +57,7 @@ class House:
         )
 
     def calls(self, user: str = "loader", key_pair: KeyPair | None = None) -> ApiClient:
-        """Configure a client of a user without opening its stage."""
+        """Configure a client of a user. Does not open its stage."""
         service = parse_service_url(self.process.service.url)
         key = load_private_key((key_pair or self._key_pair).private_pem)
         tokens = KeyPairTokenProvider(service.account, user, key, SystemClock())

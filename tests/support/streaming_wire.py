@@ -1,4 +1,4 @@
-"""The wire of streaming v1 spoken by hand: raw requests, blobs as the official client builds them."""
+"""Streaming v1 without an SDK: raw requests, and blobs as the official client builds them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEADERS = {
 
 
 def token(private_pem: str, user: str, *, account: str = "127") -> str:
-    """A JWT as the official client signs it."""
+    """Return a JWT, signed as by the official client."""
     key = serialization.load_pem_private_key(private_pem.encode(), password=None)
     assert isinstance(key, rsa.RSAPrivateKey)
     public = key.public_key().public_bytes(
@@ -50,7 +50,7 @@ def token(private_pem: str, user: str, *, account: str = "127") -> str:
 
 @dataclass
 class Opened:
-    """An open channel as its owner sees it."""
+    """Open channel with its owner's state."""
 
     answer: dict[str, Any]
 
@@ -65,13 +65,13 @@ class Opened:
 
 
 class Conversation:
-    """One client: a token, a prefix, a folder of the stage."""
+    """One client, with a token, a prefix and a folder of the stage."""
 
     def __init__(
         self, url: str, private_pem: str, user: str = "LOADER", *, database: str = "demo"
     ) -> None:
         self.database = database
-        # Without TLS there is nothing to trust, and reading whom one would takes longer than a test.
+        # Do not load CA certificates, which takes longer than a test: there is no TLS.
         self.http = httpx.Client(base_url=url, headers=HEADERS, timeout=120, verify=False)
         self.http.headers["Authorization"] = "Bearer " + token(private_pem, user)
         self.http.headers["X-Snowflake-Authorization-Token-Type"] = "KEYPAIR_JWT"
@@ -140,7 +140,7 @@ class Conversation:
         java: bool = True,
         put: bool = True,
     ) -> dict[str, Any]:
-        """Build, stage and describe a blob of one chunk; channels as (opened, row sequencer, token)."""
+        """Build, stage and describe a one-chunk blob. Channels are (opened, row sequencer, token)."""
         path = path or self.path()
         first = channels[0][0]
         schema = first.schema
@@ -221,7 +221,7 @@ class Conversation:
         return self.say("channels/write/blobs", self.registration(*blobs, **more))
 
     def codes(self, *blobs: dict[str, Any], **more: object) -> list[int]:
-        """Register and return the codes of all channels, flat."""
+        """Register blobs. Return the codes of all channels in one list."""
         answer = self.register(*blobs, **more)
         assert answer["status_code"] == 0, answer
         return [verdict["status_code"] for verdict in verdicts(answer)]

@@ -1,4 +1,4 @@
-"""The made part of docs/reference/sql/system-views.md: the views with their columns."""
+"""Generates docs/reference/sql/system-views.md's list of views with their columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from snowmelt.spark.functions import call_log
 from snowmelt.spark.sql import system_views
 
-# Of each view one line: what a row is.
+# Meaning of a row of each view.
 PURPOSES = {
     "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY": "One row for each migration of streamed rows into native files.",
     "SNOWPIPE_STREAMING_CHANNEL_HISTORY": "One row for each opening, closing, drop or expiry of a channel.",
@@ -26,7 +26,7 @@ _TYPES = {"long": "BIGINT", "double": "DOUBLE", "int32": "INT", "int64": "BIGINT
 
 
 def table() -> str:
-    """Return the made part of the page."""
+    """Return the generated part of the page."""
     parts: list[str] = []
     for name, columns in list_views():
         parts += [f"## {name}", "", PURPOSES[name], "", "| Column | Type |", "| --- | --- |"]

@@ -1,4 +1,4 @@
-"""A small TCP relay, for services that come and go behind one address."""
+"""TCP relay with a fixed address, for services that stop and restart."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from support.ports import free_port
 
 
 class Relay:
-    """One address in front of whichever port is set; connections die when it changes.
+    """Relay from one address to a port. A change of the port closes all connections.
 
-    With a context it speaks TLS, and what is behind it does not.
+    With a context, the relay terminates TLS.
     """
 
     def __init__(self, target: int, tls: ssl.SSLContext | None = None) -> None:

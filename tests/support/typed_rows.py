@@ -1,4 +1,4 @@
-"""A table with every type, and rows of it."""
+"""A table with every type, and rows for it."""
 
 from __future__ import annotations
 

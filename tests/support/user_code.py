@@ -1,4 +1,4 @@
-"""Code as users write it, loaded as a library, and what its phases make of some input."""
+"""Loads user code as a library, and runs its phases on some input."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ TEXT = Column("B", LogicalType.TEXT, 2, length=5, byte_length=20)
 
 
 def library(code: str, name: str = "lib") -> Library:
-    """Load a file that begins with the usual imports."""
+    """Load a file of user code, with the usual imports added."""
     return load_library(name, {"code.py": (HEAD + dedent(code)).encode()})
 
 
 def filtered(phase: Any, *pieces: bytes) -> bytes:
-    """Return what a filter makes of a stream in pieces."""
+    """Return the output of a filter for a stream of slices."""
     return b"".join(phase.run(ByteReader(pieces)))
 
 
 def target(*columns: Column, **options: Any) -> ParseTarget:
-    """Return a target; without columns a number A and a text B."""
+    """Return a target. The default columns are a number A and a text B."""
     return ParseTarget(TableSchema(1, columns or (NUMBER, TEXT)), **options)
 
 

@@ -1,6 +1,6 @@
-"""Edge values of every type, by every way in, through every reader: the same value, or a rejection.
+"""Round trips of edge values of every type, through every interface and reader.
 
-The tests do a few hundred rows of this. A longer run:
+The tests run a few hundred rows. A longer run:
 
     PYTHONPATH=tests python -m support.value_round_trips 20000 --seed 7 --spark
 """
@@ -58,12 +58,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# --- ways in: each returns the reasons of the rejected rows by id
+# --- Interfaces. Each function returns the reasons of rejected rows by ID.
 
 
 @dataclass
 class Site:
-    """A service with the table, and what has been put into it."""
+    """A service with the table, and the values that were inserted."""
 
     service: LocalService
     accepted: dict[int, Row] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Site:
         )
 
     def put(self, way: str, rows: list[Row]) -> None:
-        """Send rows one way in, and note what is wrong with what it says of them."""
+        """Insert rows through one interface, and record wrong acceptances, rejections and reasons."""
         for row in rows:
             row.way = way
         rejected = (WAYS | WAYS_OF_SPARK)[way](self, rows)
@@ -113,7 +113,7 @@ class Site:
 
 
 def names_column(row: Row, reason: str) -> bool:
-    """Return True if a rejection names its column, or the line as a whole is no JSON."""
+    """Return True if a rejection names its column, or the whole line is not JSON."""
     broken = ["is no JSON", "not JSON: number is infinity", "surrogate in string"]
     return any(name in reason for name in (row.column.name, row.column.key, *broken))
 
@@ -130,7 +130,7 @@ def by_row(site: Site, rows: list[Row]) -> dict[int, str]:
 
 
 def by_rows(site: Site, rows: list[Row]) -> dict[int, str]:
-    """Send calls of rows of one shape each, and one of all."""
+    """Send one call per set of columns, and one call with all rows."""
     rejected: dict[int, str] = {}
     calls = [[row for row in rows if row.column is column] for column in COLUMNS]
     for call in [*calls, []]:
@@ -153,7 +153,7 @@ def by_arrow(site: Site, rows: list[Row]) -> dict[int, str]:
         told = site.channel.insert_arrow(table, site.next_token())
         rejected |= {call[error.row_index].id: str(error.error) for error in told.errors}
     site.committed()
-    # What Arrow cannot hold at all was not sent.
+    # Values that Arrow cannot represent were not sent.
     for row in rows:
         if row.id in rejected and rejected[row.id] is None:
             rejected[row.id] = (
@@ -169,7 +169,7 @@ def by_arrow(site: Site, rows: list[Row]) -> dict[int, str]:
 
 
 def arrow_value(row: Row) -> Any:
-    """Return what of a value Arrow can hold in the column's own type, or as text."""
+    """Convert a value to Arrow, in the column's own type or as text."""
     value = row.value
     match row.column.family:
         case "text":
@@ -207,7 +207,7 @@ def json_line(row: Row, key: str) -> str:
 
 
 def by_row_api(site: Site, rows: list[Row]) -> dict[int, str]:
-    """Send lines; rejections are counted and told by the last one, so each row goes by itself."""
+    """Send each row by itself, because the API reports only the number of rejections and the last."""
     database, schema, table = TABLE.split(".")
     root = (
         f"/v2/streaming/databases/{database}/schemas/{schema}/pipes/{table}-STREAMING/channels/api"
@@ -275,12 +275,12 @@ WAYS: dict[str, Callable[[Site, list[Row]], dict[int, str]]] = {
 
 
 def storable(rows: list[Row]) -> list[Row]:
-    """Return the rows that are to be accepted: a DataFrame is written whole or not at all."""
+    """Return the valid rows, because a DataFrame is written completely or not at all."""
     return [row for row in rows if row.wanted is not REJECTED]
 
 
 def as_frame(site: Site, rows: list[Row]) -> DataFrame:
-    """Return rows as a DataFrame, in the columns' own types where a DataFrame has them."""
+    """Return rows as a DataFrame, with the columns' own types if DataFrames support them."""
     arrays = [pa.array([row.id for row in rows])]
     for column in COLUMNS:
         own = [row if row.column is column else None for row in rows]
@@ -324,11 +324,11 @@ def by_insert(site: Site, rows: list[Row]) -> dict[int, str]:
 WAYS_OF_SPARK = {"df.write": by_df_write, "INSERT": by_insert}
 
 
-# --- readers: each returns rows as dicts of native fields
+# --- Readers. Each returns rows as dicts of native fields.
 
 
 def native_value(column: Column, row: dict[str, Any]) -> object:
-    """Return what a reader gave, in the words of `Column.wanted`."""
+    """Convert a reader's value to the form of `Column.wanted`."""
     value = row[column.name]
     nanos = row.get(column.name + "$ns") or 0
     match column.family:
@@ -351,7 +351,7 @@ def native_value(column: Column, row: dict[str, Any]) -> object:
             ns = (value - EPOCH) // dt.timedelta(microseconds=1) * 1000 + nanos
             return (ns, row[column.name + "$tz"]) if column.family == "TZ" else ns
         case "document":
-            # PySpark makes decimals by arithmetic, which rounds to the context's digits.
+            # Raise the precision: PySpark computes decimals, which rounds to the context's digits.
             with localcontext(EXACT):
                 return document(value if isinstance(value, str) else value.toJson())
         case _:
@@ -361,7 +361,7 @@ def native_value(column: Column, row: dict[str, Any]) -> object:
 def check(
     site: Site, reader: str, rows: Iterable[dict[str, Any]], columns: Iterable[Column]
 ) -> None:
-    """Compare what a reader gave with what was accepted."""
+    """Compare a reader's rows with the accepted rows."""
     wanted_columns = list(columns)
     seen = {}
     for given_row in rows:
@@ -380,17 +380,17 @@ def check(
 
 def attempt(site: Site, reader: str, read: Callable[[], Iterable[dict[str, Any]]],
             columns: Iterable[Column] = COLUMNS) -> None:  # fmt: skip
-    """Read, and note a reader that raises."""
+    """Run a reader, and record an error if it raises one."""
     began = time.monotonic()
     try:
         check(site, reader, read(), columns)
-    except Exception as error:  # any is a failure of the promise
+    except Exception as error:  # Every error is a failure.
         site.failures.append(f"{reader} raises {type(error).__name__}: {error!s:.300}")
     print(f"{reader}: {time.monotonic() - began:.1f} s", file=sys.stderr)
 
 
 def migrate(site: Site) -> str:
-    """Turn all chunks into native files, and return the address of the table's metadata."""
+    """Migrate all chunks. Return the address of the table's metadata."""
     service, settings = site.service.embedded.service, site.service.embedded.settings
     name = parse_table_name(TABLE)
     migrate_table(
@@ -411,7 +411,7 @@ def read_without_spark(site: Site, pointer: str | None) -> None:
         return
     table = StaticTable.from_metadata(pointer)
     attempt(site, "PyIceberg", lambda: table.scan().to_arrow().to_pylist())
-    # Its own planner is a package of its own, and it warns where that is not installed.
+    # Suppress the warning about its planner, which is an optional package.
     os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
     attempt(site, "Polars", lambda: pl.scan_iceberg(table).collect().to_dicts())
 
@@ -419,7 +419,7 @@ def read_without_spark(site: Site, pointer: str | None) -> None:
         names = table.scan().to_arrow().column_names
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            # DuckDB's names are equal in any case: it calls the second of two by another name.
+            # DuckDB ignores case in names, and renames the second of two equal ones.
             found = connection.from_arrow(table.scan().to_arrow()).to_arrow_table()
         return cast("list[dict[str, Any]]", found.rename_columns(names).to_pylist())
 
@@ -431,7 +431,7 @@ def spark_rows(frame: DataFrame, names: list[str]) -> list[dict[str, Any]]:
 
 
 def read_with_spark(site: Site, spark: SparkSession, frames: dict[str, DataFrame]) -> None:
-    """Read with every way of Spark; names are by position, as Spark changes those of case pairs."""
+    """Read with every interface of Spark. Names columns by position: Spark renames case pairs."""
     names = native_names()
     for reader, frame in frames.items():
         attempt(site, f"{reader} collect", partial(spark_rows, frame, names))
@@ -451,7 +451,7 @@ def read_with_spark(site: Site, spark: SparkSession, frames: dict[str, DataFrame
         ),
         [column for column in COLUMNS if column.family != "document"],
     )
-    # pandas has nanoseconds in 64 bits: years 1678 to 2262.
+    # pandas stores nanoseconds in 64 bits, which covers the years 1678 to 2262.
     few = [at for at in kept if names[at].partition("$")[0] not in stamped]
 
     def from_pandas() -> list[dict[str, Any]]:
@@ -497,9 +497,9 @@ def run(
     ways: Iterable[str] = WAYS,
     at_once: bool = False,
 ) -> Site:
-    """Put `count` values in by each way, read them before and after migration, and compare.
+    """Insert `count` values through each interface, and compare reads before and after migration.
 
-    With `at_once` the values of every other way are migrated when the table is read, once.
+    With `at_once`, reads once, when the values of every second interface are migrated.
     """
     site = Site(service, spark=spark)
     site.create()
@@ -507,7 +507,7 @@ def run(
     rng = random.Random(seed)
     for number, way in enumerate([*ways, *(WAYS_OF_SPARK if spark is not None else ())]):
         began = time.monotonic()
-        # Its rows are sent one by one, so that each rejection is told.
+        # Rows are sent one by one, so that each rejection is reported.
         sent = count if way != "row API" else min(count, max(count // 8, 2 * len(COLUMNS)))
         site.put(way, make_rows(rng, sent, number * 10**6))
         print(f"{way}: {sent} rows, {time.monotonic() - began:.1f} s", file=sys.stderr)
@@ -524,7 +524,7 @@ def run(
 
 
 class SparkReaders:
-    """Reads a site's table by all of Spark's ways."""
+    """Reader of a site's table through all of Spark's interfaces."""
 
     def __init__(self, site: Site, spark: SparkSession) -> None:
         from snowmelt.spark import Snowmelt

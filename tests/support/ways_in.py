@@ -1,7 +1,7 @@
-"""Every way in for values, with the converters that it uses: what each stores of one value.
+"""Result of each interface for one value, computed with the converters that it uses.
 
-A way is asked by `stored`: it returns the native values (bit for bit), that the value is rejected,
-or that the way cannot write such a value at all.
+`stored` returns, for each interface, the exact native values, that the value is rejected, or that
+the interface cannot write such a value.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 UTC = ZoneInfo("UTC")
 REJECTED = "rejected"
 UNWRITABLE = "cannot be written"
-# Calls of so many rows are converted by columns.
+# Number of rows per call from which values are converted by columns.
 _MANY = 128
 _POOL = ConverterPool(UTC, SystemClock())
 _SPARK_TYPES = (
@@ -66,7 +66,7 @@ _SPARK_TYPES = (
 
 
 def _bits(table: pa.Table) -> str:
-    """Return the one value of a table's first row, with what companions say of it."""
+    """Return the value of a table's first row, with its companions."""
     values = [array[0].as_py() for array in table.columns]
     return " ".join(
         "nan" if isinstance(each, float) and math.isnan(each) else repr(each) for each in values
@@ -119,7 +119,7 @@ def _arrow(value: object) -> pa.Array | None:
         array = pa.array([value])
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return None
-    # Items of a list become one type.
+    # Arrow converts the items of a list to one type.
     is_same = not isinstance(value, list | dict) or repr(array.to_pylist()[0]) == repr(value)
     return array if is_same else None
 
@@ -146,7 +146,7 @@ def _frame(column: Column, value: object) -> str:
     if array is None or not _is_of_spark(array.type):
         return UNWRITABLE
     if pa.types.is_timestamp(array.type) and array.type.tz not in {None, "UTC"}:
-        # An instant of Spark has no offset of its own.
+        # Spark's timestamps have no offset.
         return UNWRITABLE
     try:
         arrays = cast_column(column, array, UTC)
@@ -156,15 +156,15 @@ def _frame(column: Column, value: object) -> str:
 
 
 class Json(str):
-    """JSON as it is written, which only a way that reads JSON can be given."""
+    """JSON text, for interfaces that read JSON."""
 
 
 def written_json(value: object) -> str | None:
-    """Return a value as JSON, numbers as they are written; None if JSON has no such value."""
+    """Return a value as JSON, with numbers as written, or None if JSON has no such value."""
     if isinstance(value, Json):
         return value
     if isinstance(value, Decimal):
-        # A decimal zero has no sign, and one of JSON has.
+        # JSON has a negative zero, but decimals do not.
         return str(value or value.copy_abs()) if value.is_finite() else None
     if isinstance(value, float) and not math.isfinite(value):
         return None
@@ -194,7 +194,7 @@ def _row_api(column: Column, value: object) -> str:
     if line is None:
         return UNWRITABLE
     schema = TableSchema(1, (column,))
-    # The key of the pool's converters.
+    # Key of the converters in the pool.
     table: Any = SimpleNamespace(
         table_id=repr(column), schema=schema, schema_evolution=False, error_table_id=None
     )
@@ -224,7 +224,7 @@ def _copy_json(column: Column, value: object) -> str:
 
 
 def _field(value: object) -> bytes | None:
-    """Return a text or None as a field of a file, its line end included."""
+    """Return a text or None as a field of a file, with the line end."""
     if value is None:
         return b"\n"
     if not isinstance(value, str):
@@ -249,7 +249,7 @@ def _tail_json(column: Column, value: object) -> str:
 def _tail_csv(column: Column, value: object) -> str:
     field = _field(value)
     if field is None or len(field.splitlines()) > 1:
-        # A record is one line there.
+        # A record is one line in this format.
         return UNWRITABLE
     parse = CsvLineParser(["number", column.name])
     row = parse(b"1," + field[:-1], 1)
@@ -284,7 +284,7 @@ JSON_WAYS = ("row API", "COPY JSON", "tail JSON", "Kafka")
 
 
 def stored(column: Column, value: object) -> dict[str, str]:
-    """Return what each way that can write a value makes of it."""
+    """Return the result of each interface that can write a value."""
     ways = list(WAYS.items())
     if isinstance(value, Json):
         ways = [(name, way) for name, way in ways if name in JSON_WAYS]
@@ -292,11 +292,11 @@ def stored(column: Column, value: object) -> dict[str, str]:
     return {name: each for name, each in found.items() if each != UNWRITABLE}
 
 
-# --- What a way stores other than `insert_row` does, and where that is meant.
+# --- Intended differences between an interface and `insert_row`
 
 
 def as_read(way: str, value: object) -> object:
-    """Return what a way that reads JSON has a value for, in Python: numbers are not all the same."""
+    """Return the Python value that an interface parses from JSON. Number types may differ."""
     if isinstance(value, list | tuple):
         return [as_read(way, each) for each in value]
     if isinstance(value, dict):
@@ -349,11 +349,11 @@ DIFFERENCES: list[tuple[tuple[str, ...], str, Callable[[Column, object], bool]]]
 
 
 def is_meant(way: str, column: Column, value: object) -> bool:
-    """Return True if the page says that this way may store something else, or reject."""
+    """Return True if the page documents that this interface may store another value, or reject it."""
     return any(way in ways and holds(column, value) for ways, _, holds in DIFFERENCES)
 
 
-# --- The table of `docs/reference/values-by-interface.md`.
+# --- Table of `docs/reference/values-by-interface.md`
 
 _MOMENT = dt.datetime(2026, 11, 21, 10, 30, 1, 250_000)
 KINDS: dict[str, object] = {
@@ -409,7 +409,7 @@ def _cell(column: Column, value: object) -> str:
 
 
 def table() -> str:
-    """Return the table in Markdown, made by trying each value by each way, and its exceptions."""
+    """Run each value through each interface. Return the table in Markdown with its exceptions."""
     head = ["| value | " + " | ".join(COLUMNS) + " |", "|" + " --- |" * (len(COLUMNS) + 1)]
     rows = [
         f"| {name} | " + " | ".join(_cell(column, value) for column in COLUMNS.values()) + " |"

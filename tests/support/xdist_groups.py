@@ -1,7 +1,7 @@
-"""Which tests stay together in one process when several processes share the run.
+"""Groups of tests that run in the same process when several processes share the run.
 
-`--dist=loadgroup` of pytest-xdist 3.8 groups nothing under pytest 9.2: it renames items, which
-pytest does not heed any more. So the groups come to its scheduler in a file.
+`--dist=loadgroup` of pytest-xdist 3.8 has no effect with pytest 9.2: it renames items, and pytest
+ignores the new names. The scheduler therefore reads the groups from a file.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import pytest
 
 try:
     from xdist.scheduler.loadscope import LoadScopeScheduling
-except ImportError:  # whoever runs one file needs no second process
+except ImportError:  # Not installed: runs of single files need one process.
     LoadScopeScheduling = object
 
-# What is started once for a run, dear things first: the tests that use it stay in one process.
-# So do those of the compiled engine, which the first of them compiles for all to come.
+# Fixtures that start once per run, the most expensive first: tests that use one stay in one
+# process. So do tests of the compiled engine, because the first one compiles it for the others.
 _SHARED = ("spark", "select", "apache_kafka", "kafka", "seaweed", "s3", "shared_service")
 _COMPILED = ("tests/unit/select/", "tests/unit/cli/commands/test_select.py")
-# Whole minutes come first and what is quick last, so that all processes end together.
+# Long groups first and short ones last, so that all processes end at about the same time.
 _FOLDERS = ("tests/fault", "tests/model", "tests/architecture", "tests/flow", "tests/contract")
 _FILE = "groups_file"
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Hands out whole groups, in the order of the collection."""
+    """Scheduler that assigns whole groups in the order of collection."""
 
     def __init__(self, config: pytest.Config, log: Any, path: Path) -> None:
         super().__init__(config, log)
@@ -56,13 +56,13 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the items by group and tell the scheduler; alone, change nothing."""
+    """Order the items by group and write the groups for the scheduler. No effect with one process."""
     given = getattr(config, "workerinput", {}).get(_FILE)
     if given is None:
         return
     group_of = {item.nodeid: _group(item) for item in items}
     items.sort(key=lambda item: _place(group_of[item.nodeid]))
-    # Every worker writes the same.
+    # Every worker writes the same file.
     own = Path(f"{given}.{os.getpid()}")
     own.write_text(json.dumps(group_of))
     own.replace(given)

@@ -20,16 +20,6 @@ import sqlalchemy as sa
 from snowmelt.backup.manifests import BackupRejected
 from snowmelt.catalog import model
 
-# Not exported: state of processes and stores that a restored installation does not have (services,
-# unregistered blobs, unfinished uploads, published snapshots), and the deployment, which gets a new
-# number. Leases are exported as released and keep their epochs.
-LOCAL_TABLES = frozenset(
-    {
-        *("deployment", "services", "sightings", "dropped_files"),
-        *("fresh_files", "published_snapshots", "snapshot_demand", "uploads", "upload_parts"),
-    }
-)
-
 _ROWS_PER_BATCH = 5_000
 _COMPRESSION = "zstd"
 
@@ -46,11 +36,6 @@ class TableExport:
     last_id: int | None
 
 
-def list_exported_tables() -> list[sa.Table]:
-    """Return the tables that belong to a point, referenced tables before the referring ones."""
-    return [table for table in model.metadata.sorted_tables if table.name not in LOCAL_TABLES]
-
-
 def export_table(
     connection: sa.Connection, table: sa.Table, folder: Path, convert: RowConverter | None
 ) -> TableExport:
@@ -58,7 +43,7 @@ def export_table(
 
     Omits chunks whose blobs are being deleted: their rows are in native files.
     """
-    stored = _stored_form(table)
+    stored = stored_form(table)
     query = sa.select(stored)
     if table is model.chunks:
         query = query.where(stored.c.retired_at.is_(None))
@@ -73,7 +58,7 @@ def export_table(
             converted = batch if convert is None else [convert(row) for row in batch]
             writer.write_table(pa.Table.from_pylist(converted, schema))
             count += len(batch)
-    return TableExport(path, count, _read_last_id(connection, table))
+    return TableExport(path, count, read_last_id(connection, table))
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -97,7 +82,7 @@ def import_table(
         BackupRejected: If the file has a column that the catalog lacks, or text that the database cannot
             store.
     """
-    stored = _stored_form(table)
+    stored = stored_form(table)
     unknown = set(pq.read_schema(path).names) - set(stored.c.keys())
     if unknown:
         raise BackupRejected(
@@ -109,15 +94,15 @@ def import_table(
     while batch := list(islice(rows, _ROWS_PER_BATCH)):
         converted = batch if convert is None else [convert(row) for row in batch]
         if connection.dialect.name == "postgresql":
-            _reject_nul(table, converted)
+            reject_nul(table, converted)
         connection.execute(sa.insert(stored), converted)
         count += len(batch)
     if last_id is not None:
-        _write_last_id(connection, table, last_id)
+        write_last_id(connection, table, last_id)
     return count
 
 
-def _stored_form(table: sa.Table) -> sa.TableClause:
+def stored_form(table: sa.Table) -> sa.TableClause:
     """Return a table definition that reads values as stored, without conversion of timestamps."""
     return sa.table(
         table.name,
@@ -140,7 +125,12 @@ def _arrow_type(column: sa.ColumnClause[Any]) -> pa.DataType:
     return pa.string() if isinstance(kind, sa.Text) else pa.int64()
 
 
-def _reject_nul(table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+def reject_nul(table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Check that PostgreSQL can store the texts of these rows.
+
+    Raises:
+        BackupRejected: If a text has a NUL character.
+    """
     for row in rows:
         for name, value in row.items():
             if isinstance(value, str) and "\0" in value:
@@ -157,7 +147,8 @@ def _id_column(table: sa.Table) -> sa.Column[Any] | None:
     )
 
 
-def _read_last_id(connection: sa.Connection, table: sa.Table) -> int | None:
+def read_last_id(connection: sa.Connection, table: sa.Table) -> int | None:
+    """Return the last number that a table gave to a row, None if it gives none."""
     column = _id_column(table)
     if column is None:
         return None
@@ -169,7 +160,8 @@ def _read_last_id(connection: sa.Connection, table: sa.Table) -> int | None:
     return connection.execute(query, parameters).scalar() or 0
 
 
-def _write_last_id(connection: sa.Connection, table: sa.Table, last_id: int) -> None:
+def write_last_id(connection: sa.Connection, table: sa.Table, last_id: int) -> None:
+    """Continue the numbers of a table after `last_id`."""
     column = _id_column(table)
     if column is None or last_id < 1:
         return

@@ -31,7 +31,6 @@ from snowmelt.backup.backup_keys import compute_fingerprint, seal_key
 from snowmelt.backup.catalog_tables import (
     RowConverter,
     export_table,
-    list_exported_tables,
     read_rows,
 )
 from snowmelt.backup.destination import (
@@ -217,8 +216,8 @@ def _export_catalog(source: BackupSource, public_key: X25519PublicKey, folder: P
             deployment.deployment_id,
             deployment.sequencer_floor or 0,
         )
-        converters = _make_converters(connection, source, public_key)
-        for table in list_exported_tables():
+        converters = make_sealing_converters(connection, source, public_key)
+        for table in model.list_portable_tables():
             done = export_table(connection, table, folder, converters.get(table.name))
             export.paths[table.name] = done.path
             export.rows[table.name] = done.rows
@@ -226,9 +225,10 @@ def _export_catalog(source: BackupSource, public_key: X25519PublicKey, folder: P
     return export
 
 
-def _make_converters(
+def make_sealing_converters(
     connection: sa.Connection, source: BackupSource, public_key: X25519PublicKey
 ) -> Mapping[str, RowConverter]:
+    """Return the conversions of stored rows that seal keys and make addresses relative, by table."""
     query = sa.select(model.tables.c.table_id, model.tables.c.incarnation)
     incarnations = {row.table_id: row.incarnation for row in connection.execute(query)}
 

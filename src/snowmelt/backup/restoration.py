@@ -28,7 +28,6 @@ from snowmelt.backup.backup_keys import compute_fingerprint, open_key
 from snowmelt.backup.catalog_tables import (
     RowConverter,
     import_table,
-    list_exported_tables,
     read_rows,
 )
 from snowmelt.backup.creation import read_inventory
@@ -331,13 +330,18 @@ def _restore_catalog(
                 table_name: files.enter_context(destination.downloaded(exported.stored, folder))
                 for table_name, exported in point.catalog.items()
             }
-            unknown = paths.keys() - {table.name for table in list_exported_tables()}
+            unknown = paths.keys() - {table.name for table in model.list_portable_tables()}
             if unknown:
                 raise BackupRejected(
                     reason=f"table {min(unknown)!r} of the catalog is unknown. Use the Snowmelt that "
                     "wrote the backup, or a newer one"
                 )
-            converters = _make_converters(paths, private_key, KeyRing(master_key), target)
+            incarnations = {
+                row["table_id"]: row["incarnation"] for row in read_rows(paths["tables"])
+            }
+            converters = make_opening_converters(
+                incarnations, private_key, KeyRing(master_key), target.warehouse
+            )
             with database.writing() as connection:
                 if read_schema_version(connection) is not None:
                     raise BackupRejected(
@@ -346,7 +350,7 @@ def _restore_catalog(
                     )
                 upgrade_schema(connection, now)
                 connection.execute(sa.delete(model.roles))
-                for table in list_exported_tables():
+                for table in model.list_portable_tables():
                     exported = point.catalog.get(table.name)
                     if exported is None:
                         continue
@@ -380,17 +384,20 @@ def _compute_floor(point: PointManifest, now: dt.datetime) -> int:
     return max(previous + 1, minutes) * _SEQUENCERS_PER_LINE
 
 
-def _make_converters(
-    paths: Mapping[str, Path],
+def make_opening_converters(
+    incarnations: Mapping[int, str],
     private_key: X25519PrivateKey,
     keyring: KeyRing,
-    target: RestoreTarget,
+    warehouse: Warehouse,
 ) -> Mapping[str, RowConverter]:
-    incarnations = {row["table_id"]: row["incarnation"] for row in read_rows(paths["tables"])}
+    """Return the reverse of `creation.make_sealing_converters`, for the keys of another installation.
+
+    `incarnations` has those of all tables, by table ID.
+    """
 
     def convert_table(row: dict[str, Any]) -> dict[str, Any]:
         if row["pointer"] is not None:
-            row["pointer"] = target.warehouse.to_address(row["pointer"])
+            row["pointer"] = warehouse.to_address(row["pointer"])
         return row
 
     def convert_table_key(row: dict[str, Any]) -> dict[str, Any]:

@@ -209,10 +209,12 @@ def _resolve_service(options: argparse.Namespace) -> _ServiceArguments:
     )
 
 
-def create_client(options: argparse.Namespace, login: ServiceLogin | None = None) -> Client:
+def create_client(
+    options: argparse.Namespace, login: ServiceLogin | None = None, **settings: Any
+) -> Client:
     """Create a client from the options of `add_service_options` and `--role`.
 
-    `login` has the values of options that are not given.
+    `login` has the values of options that are not given, `settings` are other arguments of the client.
 
     Raises:
         ConfigurationError: If the URL, key, certificates or profile are invalid.
@@ -224,7 +226,7 @@ def create_client(options: argparse.Namespace, login: ServiceLogin | None = None
         defaults = {name: given.get(name) or value for name, value in asdict(login).items()}
         options = argparse.Namespace(**{**given, **defaults})
     url, user, key, role, ca_file = _resolve_service(options)
-    return Client(url, user=user, private_key=key, role=role, ca_file=ca_file)
+    return Client(url, user=user, private_key=key, role=role, ca_file=ca_file, **settings)
 
 
 def create_console_client(options: argparse.Namespace) -> ConsoleClient:

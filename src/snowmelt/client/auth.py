@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# As in the official client.
+# Lifetimes of tokens are those of the official client.
 _RENEWAL_LIFETIME_FRACTION = 0.8
 _MAX_RETRIES, _INITIAL_RETRY_DELAY_S, _MAX_RETRY_DELAY_S = 3, 1.0, 4.0
 _RESPONSE_TIMEOUT_S = 60.0
@@ -43,10 +43,10 @@ _RESPONSE_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class OAuth:
-    """Credentials for tokens with a refresh token. `repr` hides both secrets.
+    """Credentials to get tokens with a refresh token. `repr` hides both secrets.
 
-    `token_endpoint` is the URL of the authorization server. None: `/oauth/token-request` at the
-    address of the service.
+    `token_endpoint` is the URL of the authorization server. None: `/oauth/token-request` at the URL
+    of the service.
     """
 
     client_id: str
@@ -62,7 +62,7 @@ class _TokenResponse(msgspec.Struct):
 
 
 class CallbackTokenProvider:
-    """Tokens from the application. Thread-safe if the callback is."""
+    """Provides tokens from a callback of the application. Thread-safe if the callback is."""
 
     kind = "OAUTH"
 
@@ -70,17 +70,17 @@ class CallbackTokenProvider:
         self._token = token
 
     def get_token(self) -> str:
-        """Return the token of the application."""
+        """Return the token that the callback returns."""
         return self._token if isinstance(self._token, str) else self._token()
 
     def replace_token(self, rejected_token: str) -> str:
-        """Return the token of the application again."""
+        """Call the callback again, and return its token."""
         del rejected_token
         return self.get_token()
 
 
 class RefreshTokenProvider:
-    """Tokens of an authorization server, renewed after 80 % of their lifetime. Thread-safe."""
+    """Provides tokens of an authorization server, renewed after 80 % of their lifetime. Thread-safe."""
 
     kind = "OAUTH"
 
@@ -106,11 +106,11 @@ class RefreshTokenProvider:
         self._renew_at = clock.monotonic()
 
     def get_token(self) -> str:
-        """Return the current token, renewed if it is old.
+        """Return the current token. Renew it first if it is old.
 
         Raises:
             AuthenticationFailed: If the authorization server rejects the request.
-            ServiceUnavailable: If it does not answer.
+            ServiceUnavailable: If the authorization server does not respond.
         """
         with self._lock:
             if self._clock.monotonic() >= self._renew_at:
@@ -168,7 +168,7 @@ class RefreshTokenProvider:
         try:
             return msgspec.json.decode(body, type=_TokenResponse)
         except msgspec.DecodeError:
-            # The response may contain secrets.
+            # Do not log the response, which may contain secrets.
             reason = f"the answer of {where.netloc} has no access_token and expires_in"
             raise AuthenticationFailed(reason=reason) from None
 
@@ -186,14 +186,14 @@ class RefreshTokenProvider:
 
 _JWT_LIFETIME_S = 59 * 60
 _JWT_RENEWAL_AGE_S = 54 * 60
-# Length of a key of 512 bits in base64. Errors may show shorter texts.
+# Length of a 512-bit key in base64. Shorter texts cannot be keys, so errors may show them.
 _MIN_KEY_CHARACTERS = 400
-# Digests of validated keys. The validation takes longer than the rest of the start of a client.
+# Digests of validated keys, because validation takes longer than the rest of a client's start.
 _validated_key_digests: set[bytes] = set()
 
 
 class TokenProvider(Protocol):
-    """Provides the `Authorization` header; `kind` is the type of the tokens."""
+    """Interface of providers of the `Authorization` header. `kind` is the token type."""
 
     kind: str
 
@@ -201,11 +201,11 @@ class TokenProvider(Protocol):
         """Return a valid token."""
 
     def replace_token(self, rejected_token: str) -> str:
-        """Return another token after the service rejected this one."""
+        """Return another token after the service has rejected this one."""
 
 
 class KeyPairTokenProvider:
-    """JWTs of one user. Thread-safe."""
+    """Provides JWTs of one user. Thread-safe."""
 
     kind = "KEYPAIR_JWT"
 
@@ -219,7 +219,7 @@ class KeyPairTokenProvider:
         self._renew_at = clock.monotonic()
 
     def get_token(self) -> str:
-        """Return the current token, renewed after 54 minutes."""
+        """Return the current token. Renew it first if it is older than 54 minutes."""
         with self._lock:
             if self._clock.monotonic() >= self._renew_at:
                 self._renew_token()
@@ -240,13 +240,13 @@ class KeyPairTokenProvider:
             "iat": issued_at,
             "exp": issued_at + _JWT_LIFETIME_S,
         }
-        # The header is exactly {"alg": "RS256"}: None removes pyjwt's own "typ".
+        # The header must be exactly {"alg": "RS256"}. None removes "typ", which pyjwt adds.
         self._token = jwt.encode(claims, self._key, algorithm="RS256", headers={"typ": None})
         self._renew_at = self._clock.monotonic() + _JWT_RENEWAL_AGE_S
 
 
 def compute_key_fingerprint(key: RSAPrivateKey) -> str:
-    """Return `SHA256:` and the base64 SHA-256 of the public key in DER, as in the catalog."""
+    """Return the fingerprint of the public key: `SHA256:` and the base64 SHA-256 of its DER form."""
     public = key.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
@@ -254,12 +254,13 @@ def compute_key_fingerprint(key: RSAPrivateKey) -> str:
 
 
 def load_private_key(source: str | bytes | Path) -> RSAPrivateKey:
-    """Return the RSA key of a PEM text, a base64 PKCS#8 text, or a file with either.
+    """Load the RSA key in a PEM text, a base64 PKCS#8 text, or a file with either.
 
-    A text that names an existing file is a path.
+    A text is a path if it names an existing file.
 
     Raises:
-        ConfigurationError: If the file does not exist, or has no RSA key, or the key has a passphrase.
+        ConfigurationError: If the file does not exist, contains no RSA key, or the key has a
+            passphrase.
     """
     data, what = _read_private_key_text(source)
     digest = hashlib.sha256(data).digest()
@@ -291,7 +292,7 @@ def load_private_key(source: str | bytes | Path) -> RSAPrivateKey:
 
 
 def _read_private_key_text(source: str | bytes | Path) -> tuple[bytes, str]:
-    """Return the text of the key, and its name in errors."""
+    """Return the text of the key, and a description of its source for errors."""
     if isinstance(source, bytes):
         return source, "it"
     if isinstance(source, str) and ("\n" in source or "-----BEGIN" in source):
@@ -303,10 +304,10 @@ def _read_private_key_text(source: str | bytes | Path) -> tuple[bytes, str]:
             reason = f"{source} cannot be read: {error.strerror}"
             raise ConfigurationError(setting="private_key", reason=reason) from error
         return source.encode(), _describe_key_source(source)
-    except ValueError:  # a NUL in it: no path
+    except ValueError:  # the text contains NUL, so it is not a path
         return str(source).encode(), "it"
 
 
 def _describe_key_source(text: str) -> str:
-    """Return a text that is too short for a key: it is likely a misspelled path."""
+    """Return a text that is too short for a key, and probably a misspelled path."""
     return repr(text) if len(text) < _MIN_KEY_CHARACTERS else "it"

@@ -1,4 +1,4 @@
-"""Rows of a flush into chunks, and chunks into blobs on the stage (specification of v1, §3.5, §3.6)."""
+"""Convert rows of a flush to chunks and blobs, and upload the blobs (specification of v1, §3.5, §3.6)."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ _log = logging.getLogger(__name__)
 
 _BLOB_THREAD_ID = 1
 MAX_BLOB_BYTES = 1024 * 1024 * 1024
-# Also the limit of one registration, so a blob is never split over requests.
+# Also the limit of one registration request, so the chunks of a blob always fit into one request.
 MAX_BLOB_CHUNKS = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkPlan:
-    """Rows for one chunk: the slices of channels of one table, in order."""
+    """Rows for one chunk: slices of channels of one table, in order."""
 
     target: ChannelTarget
     entries: tuple[ChunkEntry, ...]
 
     @property
     def size_bytes(self) -> int:
-        """Estimated size, bytes."""
+        """Estimated size in bytes."""
         return sum(entry.flush_slice.size_bytes for entry in self.entries)
 
     @property
     def exceeds_chunk_limit(self) -> bool:
-        """True if one call needs several chunks, which commit together."""
+        """True if the rows need several chunks, which are committed together."""
         return self.size_bytes > channel_state.MAX_CHUNK_BYTES
 
     def without_channels(self, excluded: Collection[ChannelState]) -> ChunkPlan | None:
-        """Return the plan for the other channels, None if there are none."""
+        """Return a plan for the other channels, or None if there are none."""
         kept = tuple(entry for entry in self.entries if entry.state not in excluded)
         return ChunkPlan(self.target, kept) if kept else None
 
@@ -70,7 +70,7 @@ def plan_chunks(
 ) -> list[ChunkPlan]:
     """Group entries by table, in order, into chunks below the limit.
 
-    An entry above the limit is a plan of its own, which becomes several chunks.
+    An entry above the limit becomes a separate plan with several chunks.
     """
     most = channel_state.MAX_CHUNK_BYTES if max_chunk_bytes is None else max_chunk_bytes
     grouped: dict[ChannelTarget, list[list[ChunkEntry]]] = {}
@@ -95,7 +95,7 @@ def plan_blobs(
     max_blob_bytes: int = MAX_BLOB_BYTES,
     max_chunks: int = MAX_BLOB_CHUNKS,
 ) -> list[tuple[ChunkPlan, ...]]:
-    """Group chunks into blobs, in order, below the limits. A large chunk gets blobs of its own."""
+    """Group chunks into blobs below the limits, in order. A large chunk gets separate blobs."""
     blobs: list[tuple[ChunkPlan, ...]] = []
     size = 0
     for chunk in chunks:
@@ -113,7 +113,7 @@ def plan_blobs(
 
 
 def split_table(table: pa.Table, max_bytes: int) -> list[pa.Table]:
-    """Split rows into pieces of at most `max_bytes`, in order. A larger row is a piece of its own."""
+    """Split a table into slices of at most `max_bytes`, in order. A larger row is a separate slice."""
     if table.num_rows <= 1 or table.nbytes <= max_bytes:
         return [table]
     half = table.num_rows // 2
@@ -124,7 +124,7 @@ def split_table(table: pa.Table, max_bytes: int) -> list[pa.Table]:
 
 
 class _PlanSegment(NamedTuple):
-    """The position of a chunk among the chunks of one plan, and its estimated bytes."""
+    """Position of a chunk among the chunks of one plan, and its estimated bytes."""
 
     number: int
     total_segments: int
@@ -138,7 +138,7 @@ class _PlanSegment(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class StagedChunk:
-    """A chunk whose blob is on the stage. `is_sent` is True once a registration named it.
+    """A chunk whose blob is on the stage. `is_sent` is True after a registration has been sent.
 
     A plan that is too large for one chunk has `additional_chunks`, which are registered with it.
     """
@@ -158,7 +158,7 @@ class StagedChunk:
         return [self, *self.additional_chunks]
 
     def make_blob_metadata(self, chunks: list[ChunkMetadata]) -> BlobMetadata:
-        """Return the metadata of the blob with these of its chunks."""
+        """Return the metadata of the blob with these chunks."""
         return BlobMetadata(
             path=self.path,
             md5=self.blob_md5,
@@ -180,7 +180,8 @@ class BlobStager:
         settings: ClientSettings,
         stop_event: threading.Event,
     ) -> None:
-        # The first conversion of Arrow imports modules, which fails in the last flush of a process.
+        # Arrow imports modules at its first conversion. That would fail in the last flush of a
+        # process, so do it now.
         pa.array([], pa.int64())
         self.last_upload_error: SnowmeltError | None = None
         self._stage = stage
@@ -193,7 +194,7 @@ class BlobStager:
         self._blob_counter = itertools.count()
 
     def stage_chunks(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
-        """Stage all chunks. If a chunk cannot be staged, its channels become invalid."""
+        """Build and upload all chunks. If a chunk cannot be uploaded, its channels become invalid."""
         staged: list[StagedChunk] = []
         for blob_plans in plan_blobs(plans):
             staged += self._stage_or_fail_channels(blob_plans)
@@ -212,7 +213,8 @@ class BlobStager:
         except Exception as error:  # noqa: BLE001 - any error must invalidate the channels
             apart = list(plans) if len(plans) > 1 else plans[0].split_by_entry()
             if len(apart) > 1:
-                # Encode tables and channels apart, so that one does not fail the others.
+                # Encode tables and channels separately, so that an error in one does not affect the
+                # others.
                 return [chunk for plan in apart for chunk in self._stage_or_fail_channels((plan,))]
             _log.exception("Rows could not be encoded.")
             cause = error if isinstance(error, SnowmeltError) else None
@@ -235,9 +237,9 @@ class BlobStager:
         )
 
     def _stage_large_plan(self, plan: ChunkPlan) -> StagedChunk:
-        """Stage one blob for each chunk of a plan above the limit."""
+        """Upload one blob for each chunk of a plan above the limit."""
         rows = _merge_plan_rows(plan)
-        # The limit is in estimated bytes. Scale it to bytes of Arrow.
+        # The limit is in estimated bytes. Convert it to bytes in Arrow.
         pieces = split_table(rows, rows.nbytes * channel_state.MAX_CHUNK_BYTES // plan.size_bytes)
         staged: list[StagedChunk] = []
         for number, piece in enumerate(pieces):
@@ -279,7 +281,7 @@ class BlobStager:
             _make_chunk_metadata(plan, table, chunk, part)
             for plan, table, chunk, part in zip(plans, tables, blob.chunks, segments, strict=True)
         ]
-        # The caller holds the list. Release the rows before the upload.
+        # Release the rows before the upload. The caller has a reference to the list, so clear it.
         tables.clear()
         del sources
         built_at = self._clock.monotonic()
@@ -298,7 +300,7 @@ class BlobStager:
         ]
 
     def _upload_with_retries(self, blob: Blob) -> None:
-        """Upload until it succeeds or the backoff ends. The rows stay in memory meanwhile."""
+        """Upload a blob, with retries until the backoff ends. The rows stay in memory meanwhile."""
         patience = Backoff(self._give_up_after_s, self._clock)
         while True:
             try:
@@ -323,7 +325,8 @@ class BlobStager:
 def _merge_plan_rows(plan: ChunkPlan) -> pa.Table:
     """Return the rows of a plan, in order.
 
-    The segments become tables in place: rows as Python objects take several times the memory.
+    Segments are replaced by tables in place, because rows as Python objects take several times the
+    memory.
     """
     schema = plan.target.schema
     made = convert_segments_jointly([entry.flush_slice.segments for entry in plan.entries], schema)

@@ -1,4 +1,4 @@
-"""Channel: ordered exactly-once inserts. Offset tokens report the progress."""
+"""Public class `Channel`: ordered exactly-once inserts with offset tokens."""
 
 from __future__ import annotations
 
@@ -51,13 +51,14 @@ from snowmelt.schema.types import TableName
 _log = logging.getLogger(__name__)
 
 _VARIABLE_VALUE_OVERHEAD_BYTES = 4.25
-# Calls with at least this many rows are packed by columns. With fewer, the cost per column is higher than
-# the cost per row: 10 rows a call take 0.7 instead of 5.0 µs a row (benchmarks/row_packing.py).
+# Calls with at least this many rows are packed by columns. With fewer rows, the cost per column
+# exceeds the cost per row: with 10 rows per call, a row takes 0.7 µs instead of 5.0 µs
+# (benchmarks/row_packing.py).
 _MIN_PACKED_ROWS = 100
 
 
 class OnError(StrEnum):
-    """What an insert does with valid rows if it rejects others (specification of v1, §8)."""
+    """Treatment of valid rows by an insert that rejects others (specification of v1, §8)."""
 
     ABORT = "abort"
     CONTINUE = "continue"
@@ -65,7 +66,7 @@ class OnError(StrEnum):
 
 
 class InsertResult:
-    """The result of an insert: the rejected rows, in order."""
+    """Result of an insert: the rejected rows, in order."""
 
     __slots__ = ("_errors",)
 
@@ -94,15 +95,17 @@ class InsertResult:
         return bool(self._errors)
 
 
-# Results are immutable: all calls without rejections share one.
+# Results are immutable, so all calls without rejections share one.
 _NO_ERRORS = InsertResult()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ClientComponents:
-    """What the channels of a client share. It keeps the threads of the client alive.
+    """Components that the channels of a client share. A reference keeps the client's threads running.
 
-    `commit_timeout_s` is the longest time until rows are committed or their channel is invalid.
+    `commit_timeout_s` is the maximum time in seconds until rows are committed or their channel
+    becomes invalid.
+    `successor` has the components for another site, once the client has moved there.
     """
 
     pending_rows: FlushScheduler
@@ -111,13 +114,14 @@ class ClientComponents:
     schema_refresher: SchemaRefresher
     error_table_writer: ErrorTableWriter
     commit_timeout_s: float
+    successor: ClientComponents | None = None
 
 
 class Channel:
-    """An open channel of a table, from `Client.open_channel`. Thread-safe.
+    """An open channel of a table, which `Client.open_channel` returns. Thread-safe.
 
-    Rows of one call stay together and in order. As a context manager, it flushes, waits for the
-    commit and closes at the end of the block.
+    Rows of one call are committed together and in order. As a context manager, a channel flushes,
+    waits for the commit and closes at the end of the block.
     """
 
     def __init__(
@@ -135,7 +139,7 @@ class Channel:
         return f"<Channel {self.name} of {self.table}, {state}>"
 
     def _repr_html_(self) -> str:
-        """Return what the client knows of the channel as a table, for notebooks."""
+        """Return the status of the channel as a table, for notebooks."""
         status = self.status()
         names = ("inserted_rows", "committed_rows", "waiting_rows", "refused_rows")
         rows: list[tuple[str, object]] = [
@@ -166,22 +170,22 @@ class Channel:
 
     @property
     def on_error(self) -> OnError:
-        """What an insert does with valid rows if it rejects others."""
+        """Treatment of valid rows by an insert that rejects others."""
         return self._on_error
 
     @property
     def client_sequencer(self) -> int:
-        """Number of earlier openings of the channel. Each opening has a higher number."""
+        """Number that identifies this opening of the channel. Each opening has a higher number."""
         return self._state.client_sequencer
 
     @property
     def is_valid(self) -> bool:
-        """True if rows can be committed, as far as the client knows."""
+        """True unless the client knows that rows cannot be committed."""
         return self._state.failure is None
 
     @property
     def invalidation_reason(self) -> str | None:
-        """Why the channel is invalid; None if it is valid."""
+        """Reason why the channel is invalid, or None if it is valid."""
         return self._state.failure.reason if self._state.failure else None
 
     @property
@@ -195,11 +199,12 @@ class Channel:
         """Validate a row and buffer it for the next flush.
 
         Args:
-            row: Values by column name; quotes and case as in SQL. A missing column is NULL.
-            offset_token: Token to commit together with the row. None: keep the token of the channel.
+            row: Values by column name. Case and quotes of names are as in SQL. A missing column is
+                NULL.
+            offset_token: Token to commit together with the row. None: keep the channel's token.
 
         Returns:
-            The rejected row, if `on_error` is not `abort`.
+            The rejected row, if it was rejected and `on_error` is not `abort`.
 
         Raises:
             InvalidRow: If the row is invalid and `on_error` is `abort` (InvalidValue and RowTooLarge
@@ -212,7 +217,7 @@ class Channel:
         """
         state = self._state
         form = state.converter.fast_checker
-        # A fast check first: this runs for each row.
+        # Make a fast check first, because this runs for each row.
         if offset_token is not None and not (
             offset_token.__class__ is str and offset_token.isprintable()
         ):
@@ -252,14 +257,14 @@ class Channel:
         """Validate rows and buffer them for the next flush, as one batch.
 
         Args:
-            rows: Rows as for `insert_row`. Thousands per call are fastest.
-            offset_token: Token to commit together with the last row. None: keep the token of the
-                channel. If all rows are rejected, the token is committed with them if the table has an
-                error table, else with the next valid row.
+            rows: Rows as for `insert_row`. Calls with thousands of rows are fastest.
+            offset_token: Token to commit together with the last row. None: keep the channel's
+                token. If all rows are rejected, the token is committed with the rejected rows if
+                the table has an error table, or else with the next valid row.
             start_offset_token: Token of the first row, for the log of the service.
 
         Returns:
-            The rejected rows. `on_error` decides about the others.
+            The rejected rows. `on_error` determines what happens to the others.
 
         Raises:
             InvalidRow: If a row is invalid and `on_error` is `abort`. Nothing was buffered, and the token
@@ -282,21 +287,23 @@ class Channel:
     ) -> InsertResult:
         """Validate the rows of a table and buffer them for the next flush, as one batch.
 
-        Columns are matched by name. Values follow the rules of `insert_rows`, whatever their Arrow
-        type. A stream is read to its end first, so pass a very large one batch by batch.
+        Columns are matched by name. Values are converted by the rules of `insert_rows`, regardless
+        of their Arrow type. A stream is read completely before the insert, so pass a very large one
+        batch by batch.
 
         Args:
-            data: An object with `__arrow_c_stream__`: a pyarrow Table, RecordBatch or RecordBatchReader,
-                a data frame of pandas, Polars or DuckDB, or `toArrow()` of Spark.
+            data: An object with `__arrow_c_stream__`: a pyarrow Table, RecordBatch or
+                RecordBatchReader, a data frame of pandas or Polars, a relation of DuckDB, or the
+                result of Spark's `toArrow()`.
             offset_token: As for `insert_rows`.
             start_offset_token: As for `insert_rows`.
 
         Returns:
-            The rejected rows, as dicts. `on_error` decides about the others.
+            The rejected rows, as dicts. `on_error` determines what happens to the others.
 
         Raises:
-            TypeError: If the object is none of these.
-            InvalidRow: If it is not valid Arrow data, or as for `insert_rows`.
+            TypeError: If the object has another type.
+            InvalidRow: If the Arrow data is invalid, or for the reasons of `insert_rows`.
             ChannelFenced: If another client has opened the channel.
             ChannelInvalid: If earlier rows were rejected by the service or could not be delivered.
             ChannelClosed: If the channel is closed.
@@ -360,13 +367,14 @@ class Channel:
         offset_tokens: tuple[str, str],
         on_rejected: Callable[[list[RowError]], Sequence[RowError]],
     ) -> None:
-        """Insert the valid rows, and store the others in the error table, in one batch with the token.
+        """Insert valid rows, and store rejected rows in the error table, in one batch with the token.
 
-        For connectors: the token is committed even if no row is valid, if the service can do that.
+        For connectors. The token is committed even if no row is valid, if the service supports
+        that.
 
         Args:
             rows: Rows as for `insert_rows`.
-            offset_tokens: Token of the first and of the last row.
+            offset_tokens: Tokens of the first and the last row.
             on_rejected: Called with the rejected rows before anything is buffered. Returns the rows for
                 the error table. If it raises an error, nothing is buffered.
 
@@ -402,14 +410,15 @@ class Channel:
         failpoints.hit_failpoint(failpoints.Failpoint.ROWS_BUFFERED)
 
     def status(self) -> ChannelStatus:
-        """Return the state of the channel, without a request."""
+        """Return the status of the channel. Does not send a request."""
         return self._pending_rows.channel_status(self._state)
 
     def flush(self, timeout: dt.timedelta | None = None) -> None:
-        """Send all inserted rows now and wait until they are committed.
+        """Send all inserted rows immediately, and wait until they are committed.
 
         Raises:
-            CommitTimeout: If rows are uncommitted after `timeout`. None: the limit of `give_up_after`.
+            CommitTimeout: If rows are uncommitted after `timeout`. A timeout of None means the
+                limit of `give_up_after`.
             ChannelFenced: If another client has opened the channel.
             ChannelInvalid: If the rows cannot be committed.
             ChannelClosed: If the channel is closed.
@@ -421,11 +430,11 @@ class Channel:
     def wait_for_commit(
         self, token: str | None = None, timeout: dt.timedelta | None = None
     ) -> None:
-        """Wait until an offset token is committed. Unlike `flush`, this does not send rows early.
+        """Wait until an offset token is committed. Does not send rows early, in contrast to `flush`.
 
         Args:
             token: A token that was inserted through this object. None: all inserted rows.
-            timeout: None: the limit of `give_up_after`.
+            timeout: Maximum wait. None: the limit of `give_up_after`.
 
         Raises:
             CommitTimeout: If the token is uncommitted after `timeout`.
@@ -443,7 +452,7 @@ class Channel:
         self._wait_for_row_sequencer(sequencer, token, timeout)
 
     def latest_committed_offset_token(self) -> str | None:
-        """Return the last committed offset token from the service; None if there is none.
+        """Request the last committed offset token from the service. Return None if there is none.
 
         Raises:
             ChannelFenced: If another client has opened the channel.
@@ -459,10 +468,10 @@ class Channel:
         return status.persisted_offset_token
 
     def resume(self) -> str | None:
-        """Return the committed offset token after which the source must continue.
+        """Return the committed offset token after which the application must continue to insert.
 
-        Rows that were inserted before are committed first. An invalid channel is reopened, so that
-        this object can be used again, unless another client has opened it.
+        Waits until rows that were inserted before are committed. Reopens an invalid channel, so
+        that this object can be used again, unless another client has opened the channel.
 
         Raises:
             ChannelFenced: If another client has opened the channel.
@@ -481,6 +490,9 @@ class Channel:
         former = self._state
         if former.is_closed or (former.failure is not None and former.failure.is_fenced):
             former.check_open()
+        while self._components.successor is not None:
+            self._components = self._components.successor
+        self._pending_rows = self._components.pending_rows
         state = self._components.api_client.open_channel(
             self._qualified_name, None, former.make_converter
         )
@@ -492,17 +504,17 @@ class Channel:
     def close(self, *, drop: bool = False, timeout: dt.timedelta | None = None) -> None:
         """Flush, wait until all rows are committed, and close.
 
-        A second call has no effect, except after CommitTimeout: it continues to wait.
+        A second call has no effect, except after CommitTimeout, when it continues to wait.
 
         Args:
             drop: Drop the channel afterwards, unless another client has opened it.
-            timeout: None: the limit of `give_up_after`.
+            timeout: Maximum wait. None: the limit of `give_up_after`.
 
         Raises:
             CommitTimeout: If rows are uncommitted after `timeout`.
             ChannelFenced: If another client has opened the channel.
-            ChannelInvalid: If rows cannot be committed. An error that a call has raised already is not
-                raised again.
+            ChannelInvalid: If rows cannot be committed. An error that an earlier call has raised is
+                not raised again.
         """
         state = self._state
         sequencer = self._pending_rows.stop_inserts_and_flush(state)
@@ -534,7 +546,7 @@ class Channel:
         except SnowmeltError as closing:
             if error is None:
                 raise
-            # Do not replace the error that is being raised.
+            # Do not replace the exception that is being raised.
             _log.warning("Channel %s was not closed cleanly: %s", self.name, closing)
 
     def _append_batch(
@@ -567,7 +579,7 @@ class Channel:
     def _retry_with_updated_schema(
         self, rejected: RowConversion, data: list[Mapping[str, object]] | pa.Table, *, abort: bool
     ) -> RowConversion:
-        """Convert again if the table has, or was given, the columns that the rows need."""
+        """Convert the rows again if the table now has the columns that they need."""
         try:
             if not self._components.schema_refresher.try_schema_update(
                 self._state, rejected.errors, data
@@ -576,7 +588,7 @@ class Channel:
         except (RequestRefused, TableNotFound) as error:
             if abort:
                 raise
-            # Reject only these rows; the valid ones must not wait.
+            # Reject only these rows, because valid rows must not wait.
             reason = str(error.fields.get("reason", error))
             return replace(
                 rejected, errors=[_add_evolution_error(each, reason) for each in rejected.errors]
@@ -604,7 +616,7 @@ class Channel:
         return int(size)
 
     def _wait_until_rejected_rows_stored(self, timeout: dt.timedelta | None) -> None:
-        """Wait until the rejected rows are in the error table, or it is clear that they cannot be."""
+        """Wait until the rejected rows are in the error table, or cannot be stored there."""
         state = self._components.error_table_writer.find_error_channel(self._state)
         if state is None or self._on_error is OnError.ABORT:
             return
@@ -624,7 +636,7 @@ class Channel:
 
 
 def _add_evolution_error(row_error: RowError, reason: str) -> RowError:
-    """Add why the table cannot get the columns that the row needs."""
+    """Add the reason why schema evolution cannot add the columns of a row to its error."""
     if not row_error.lacks_columns:
         return row_error
     error = InvalidRow(f"{row_error.error}; {reason}", **row_error.error.fields)

@@ -1,4 +1,4 @@
-"""State of an open channel, and checks of offset tokens and table names.
+"""State of an open channel; checks of offset tokens and table names.
 
 The lock of the client's `FlushScheduler` guards all mutable state.
 """
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from snowmelt.schema.conversion.row_converter import RowConverter
     from snowmelt.schema.types import TableName, TableSchema
 
-    # Creates a converter with the time zone and the rules of the channel.
+    # Function that creates a converter with the time zone and the rules of the channel.
     ConverterFactory = Callable[[TableSchema], RowConverter]
 
 MAX_CHUNK_BYTES = 256 * 1024 * 1024
-# Committed tokens that a channel still recognises in wait_for_commit.
+# Number of committed tokens that `wait_for_commit` still recognizes.
 _MAX_RECENT_TOKENS = 10_000
 
 
@@ -38,7 +38,7 @@ _MAX_RECENT_TOKENS = 10_000
 class ChannelTarget:
     """The table of a channel. Only channels with equal targets share a chunk.
 
-    `source_key_id` is set for an error table: the key of the table that the rejected rows were for.
+    For an error table, `source_key_id` is the key of the table that rejected the rows.
     """
 
     table: TableName
@@ -49,13 +49,13 @@ class ChannelTarget:
 
     @property
     def retry_queue_key(self) -> int:
-        """Key of the retry queue, shared by a table and its error table."""
+        """Key of the retry queue. A table and its error table share it."""
         return self.key_id if self.source_key_id is None else self.source_key_id
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelFailure:
-    """Why a channel can no longer commit rows."""
+    """Reason why a channel can no longer commit rows."""
 
     reason: str
     is_fenced: bool = False
@@ -63,6 +63,7 @@ class ChannelFailure:
 
 
 REOPENED_FAILURE = ChannelFailure("it was opened again by this client", is_fenced=True)
+MOVED_FAILURE = ChannelFailure("another site is the primary now; `resume` continues there")
 DROPPED_FAILURE = ChannelFailure("it was dropped by this client")
 
 
@@ -70,8 +71,8 @@ DROPPED_FAILURE = ChannelFailure("it was dropped by this client")
 class ChunkEntry:
     """The rows of one channel in a chunk.
 
-    `target` is the target of the channel when the rows were taken, or the one that they were adapted
-    to. `rejections` counts how often the service rejected them.
+    `target` is the channel's target when the flush took the rows, or the target that they were
+    adapted to. `rejections` counts how often the service has rejected them.
     """
 
     state: ChannelState
@@ -115,14 +116,14 @@ class ChannelState:
         self.failure: ChannelFailure | None = None
         self.failure_reported = False
         self.is_closed = False
-        # Add columns to the table that rows have and it lacks.
+        # Whether to add columns of rows that are missing in the table.
         self.evolves_schema = False
         self.last_error: SnowmeltError | None = None
-        # The service accepts offset tokens without rows.
+        # Whether the service accepts offset tokens without rows.
         self.accepts_token_without_rows = False
-        # Full name of the error table.
+        # Full name of the table's error table.
         self.error_table: str | None = None
-        # A channel of the client for the error table, hidden from users.
+        # Whether this is the client's internal channel for an error table, which users do not see.
         self.is_error_table_channel = False
         self._recent_tokens: deque[str] = deque(maxlen=_MAX_RECENT_TOKENS)
 
@@ -138,7 +139,7 @@ class ChannelState:
 
     @property
     def error(self) -> SnowmeltError | None:
-        """The error of an invalid channel; None if it is valid."""
+        """The error of an invalid channel, or None if it is valid."""
         return None if self.failure is None else self._make_error(self.failure)
 
     def status(self, now_ms: int) -> ChannelStatus:
@@ -165,7 +166,7 @@ class ChannelState:
 
     @property
     def waiting_bytes(self) -> int:
-        """Estimated size of uncommitted rows, bytes."""
+        """Estimated size of uncommitted rows in bytes."""
         return self.buffer.size_bytes + sum(
             entry.flush_slice.size_bytes for entry in self.in_flight
         )
@@ -220,7 +221,7 @@ class ChannelState:
         self.converter = self.make_converter(schema)
 
     def pop_buffered_rows(self) -> ChunkEntry:
-        """Move the buffered rows into flight, with the next row sequencer."""
+        """Remove and return the buffered rows, with the next row sequencer."""
         self.row_sequencer += 1
         entry = ChunkEntry(self, self.buffer.pop_slice(), self.row_sequencer)
         self.in_flight.append(entry)
@@ -233,10 +234,10 @@ class ChannelState:
         self._recent_tokens.extend(entry.flush_slice.offset_tokens[-_MAX_RECENT_TOKENS:])
 
     def find_row_sequencer(self, token: str) -> int | None:
-        """Return the row sequencer that commits a token, None if this object does not know the token.
+        """Return the row sequencer that commits a token, or None if the token is unknown.
 
-        A token whose rows were all rejected, without an error table, waits for the next row. No flush may
-        use its sequencer soon.
+        If all rows of a token were rejected and there is no error table, the token waits for the
+        next row. There may be no flush with its sequencer for a long time.
         """
         if self.buffer.contains_token(token):
             return self.row_sequencer + 1
@@ -268,7 +269,7 @@ def check_offset_token(token: object) -> None:
     """Check that the catalog can store an offset token. None is allowed.
 
     Raises:
-        UserError: If it is not a string, or contains NUL or an unpaired surrogate.
+        UserError: If the token is not a string, or contains NUL or an unpaired surrogate.
     """
     if token is None:
         return
@@ -283,10 +284,10 @@ def check_offset_token(token: object) -> None:
 
 
 def split_table_name(text: str) -> tuple[str, str, str]:
-    """Return database, schema and table of `db.schema.table` as typed, with quotes.
+    """Split `db.schema.table` into its parts as written, including quotes.
 
     Raises:
-        ConfigurationError: If there are not three parts, or a quote is not closed.
+        ConfigurationError: If the name does not have three parts, or a quote is not closed.
     """
     parts, quoted = [""], False
     for letter in text:

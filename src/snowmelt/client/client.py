@@ -1,4 +1,4 @@
-"""Client: opens channels and commits their rows in the background."""
+"""Public class `Client`: opens channels, and commits their rows in the background."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from snowmelt.client.blob_builder import BlobStager
 from snowmelt.client.channel import Channel, ClientComponents, OnError
 from snowmelt.client.channel_state import (
     DROPPED_FAILURE,
+    MOVED_FAILURE,
     REOPENED_FAILURE,
     ChannelState,
     check_offset_token,
@@ -32,6 +33,7 @@ from snowmelt.client.registrar import ClientIdentity, RegistrationSender
 from snowmelt.client.schema_refresh import SchemaRefresher, failure_from_status
 from snowmelt.client.service_requests import ApiClient, ChannelName
 from snowmelt.client.settings import ClientOptions, ClientSettings, parse_compatibility
+from snowmelt.client.sites import SiteWatch, find_primary, split_addresses
 from snowmelt.client.stage import open_stage
 from snowmelt.client.transport import Transport
 from snowmelt.config_file import find_profile
@@ -49,7 +51,7 @@ _CODES_WITH_TOKEN = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.STALE
 class Client:
     """A connection to a Snowmelt service, with any number of channels. Thread-safe.
 
-    As a context manager, it closes its channels and itself at the end of the block.
+    As a context manager, a client closes its channels and itself at the end of the block.
     """
 
     def __init__(
@@ -65,13 +67,16 @@ class Client:
         """Connect to a service.
 
         Args:
-            url: Address of the service, such as `http://127.0.0.1:8080`.
-            user: User whose public key the service has.
-            private_key: RSA key: PEM text, base64 PKCS#8, or the path of a file. Without user and key
-                the client sends no token, which only a service with `--dev` accepts.
+            url: URL of the service, such as `http://127.0.0.1:8080`, or the URLs of the sites of a failover
+                group, separated by commas. The client then connects to the primary, and moves when
+                another site becomes the primary. Its channels are invalid then, until `Channel.resume`
+                opens them there.
+            user: User whose public key is stored in the service.
+            private_key: RSA key as PEM text, base64 PKCS#8, or the path of a file. Without user and
+                key, the client sends no token, which only a service with `--dev` accepts.
             role: Role to act as. None: the default role of the user.
-            oauth: Instead of user and key: a token, a function that returns one, or `OAuth`.
-            options: See `ClientSettings`.
+            oauth: OAuth token, function that returns a token, or `OAuth`. Replaces user and key.
+            options: Options as in `ClientSettings`.
 
         Raises:
             ConfigurationError: If an argument is invalid.
@@ -83,19 +88,61 @@ class Client:
         self._process_id = os.getpid()
         self._closed = False
         self._user = user
-        transport = make_transport(
-            url,
-            settings,
+        self._role = role
+        self._make_transport = partial(
+            make_transport,
+            settings=settings,
             user=user,
             private_key=private_key,
             oauth=oauth,
             timeout_s=max(settings.request_timeout.total_seconds(), 1),
         )
+        urls = split_addresses(url)
+        self._site_watch: SiteWatch | None = None
+        if len(urls) == 1:
+            self._connect_to(urls[0])
+            return
+        primary = find_primary(urls, ca_file=settings.ca_file)
+        self._connect_to(urls[0] if primary is None else primary.url)
+        self._site_watch = self._watch_sites(urls, -1 if primary is None else primary.epoch)
+
+    def _connect_to(self, url: str) -> None:
+        transport = self._make_transport(url)
         try:
-            self._connect(transport, role)
+            self._connect(transport, self._role)
         except BaseException:
             transport.stop()
             raise
+
+    def _watch_sites(self, urls: Sequence[str], epoch: int) -> SiteWatch:
+        watch = SiteWatch(
+            urls,
+            epoch,
+            # The thread must not keep the client alive.
+            find_trouble=weakref.WeakMethod(self._find_address_in_trouble),
+            move=weakref.WeakMethod(self._move),
+            clock=self._settings.clock,
+            ca_file=self._settings.ca_file,
+        )
+        weakref.finalize(self, watch.stop).atexit = False
+        watch.start()
+        return watch
+
+    def _find_address_in_trouble(self) -> str | None:
+        """Return the address of the service if requests to it fail."""
+        return None if self._transport.last_error is None else self._transport.address.url
+
+    def _move(self, url: str) -> None:
+        """Go on at another site. Uncommitted rows are dropped; their sources send them again."""
+        if self._closed:
+            return
+        former, transport = self._components, self._transport
+        pending_rows, flusher = self._pending_rows, self._flusher
+        self._connect_to(url)
+        former.successor = self._components
+        pending_rows.fail_channels(pending_rows.list_open_channels(), MOVED_FAILURE)
+        transport.stop()
+        flusher.stop()
 
     def _find_current_error(self) -> SnowmeltError | None:
         return (
@@ -105,15 +152,14 @@ class Client:
         )
 
     def _connect(self, transport: Transport, role: str | None) -> None:
-        settings, self._transport = self._settings, transport
+        settings = self._settings
         self._commit_timeout_s = settings.commit_timeout_s
-        self._api_client = calls = ApiClient(
-            transport, role, settings.request_timeout.total_seconds()
-        )
+        calls = ApiClient(transport, role, settings.request_timeout.total_seconds())
         who = ClientIdentity(role, settings.name, calls.prefix, calls.next_request_id)
         stage = open_stage(
             calls.upload_grant, calls.renew_upload_grant, settings, timeout_s=transport.timeout_s
         )
+        self._transport, self._api_client = transport, calls
         self._pending_rows = FlushScheduler(settings, self._find_current_error)
         self._encoder = encoder = BlobStager(
             stage, calls.prefix, self._pending_rows, settings, transport.stop_event
@@ -132,14 +178,15 @@ class Client:
             self._error_table_writer,
             self._commit_timeout_s,
         )
-        # The threads end when client and channels are unreachable and all rows are committed.
+        # The threads end when the client and its channels are unreferenced and all rows are
+        # committed.
         weakref.finalize(self._components, self._flusher.stop_when_drained).atexit = False
         for part in (transport, encoder, self._registration_sender):
             part.on_trouble = settings.report_problem
         publish_client_metrics(weakref.WeakMethod(self.status), settings.name)
 
     def __repr__(self) -> str:
-        """Return address, user, number of open channels and uncommitted bytes."""
+        """Return a text with URL, user, number of open channels and uncommitted bytes."""
         if self._closed:
             return f"<Client {self._transport.address.url}, closed>"
         status = self.status()
@@ -192,29 +239,30 @@ class Client:
     ) -> Channel:
         """Open a channel, fencing any previous owner.
 
-        Rows that the previous owner had not committed are lost. Resume after the
-        `latest_committed_offset_token` of the new channel.
+        Uncommitted rows of the previous owner are lost. Resume after the
+        `latest_committed_offset_token` of the returned channel.
 
         Args:
             name: Name of the channel, unique within the table.
             table: `database.schema.table`; quote case-sensitive parts with `"…"`.
-            on_error: What an insert does with valid rows if it rejects others.
-            default_timezone: Zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values without one. None: UTC with
-                `compatibility="strict"`, else America/Los_Angeles, as in the Java client. That client
-                also moves a TIMESTAMP_NTZ that the zone skips.
+            on_error: Treatment of valid rows by an insert that rejects others.
+            default_timezone: Time zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values without a zone.
+                None: UTC with `compatibility="strict"`, else America/Los_Angeles, as in the Java
+                client. As in the Java client, TIMESTAMP_NTZ values that do not exist in the zone
+                are moved.
             compatibility: Interpretation of ambiguous values, `snowflake` or `strict`. None: the
                 setting of the client.
-            schema_evolution: Add columns that rows have and the table lacks, with types inferred from
-                the values, and drop NOT NULL from columns that rows lack. The table needs
-                ENABLE_SCHEMA_EVOLUTION, and the role needs EVOLVE SCHEMA.
-            offset_token: Overwrite the committed offset token of the channel. None: keep it.
+            schema_evolution: Add columns of rows that are missing in the table, with types inferred
+                from the values, and drop NOT NULL from columns that are missing in rows. The table
+                needs ENABLE_SCHEMA_EVOLUTION, and the role needs EVOLVE SCHEMA.
+            offset_token: New committed offset token of the channel. None: keep the current one.
 
         Raises:
             ConfigurationError: If an argument is invalid.
             TableNotFound: If the table does not exist or the role lacks privileges on it.
-            DatabaseNotFound: If this is so for the database.
-            SchemaNotFound: If this is so for the schema.
-            Unsupported: If the table has a column that cannot be streamed into.
+            DatabaseNotFound: If the database does not exist or the role lacks privileges on it.
+            SchemaNotFound: If the schema does not exist or the role lacks privileges on it.
+            Unsupported: If the table has a column whose type does not support streaming.
             ServiceUnavailable: If the service does not answer.
             ClientClosed: If the client is closed.
         """
@@ -240,7 +288,7 @@ class Client:
         return Channel(state, self._components, mode)
 
     def drop_channel(self, name: str, *, table: str) -> None:
-        """Drop a channel, whichever client owns it. Its uncommitted rows are lost.
+        """Drop a channel, even if another client owns it. Uncommitted rows are lost.
 
         Raises:
             ChannelNotFound: If the channel does not exist or the role lacks privileges on it.
@@ -262,7 +310,7 @@ class Client:
     ) -> dict[Channel, str | None]:
         """Return the committed offset tokens of several channels in one request.
 
-        If another client has opened a channel since, the token is the one of that client.
+        If another client has opened a channel since, the result is the token of that client.
 
         Raises:
             ChannelInvalid: If a channel or its table was dropped. The error names the first such
@@ -285,7 +333,7 @@ class Client:
         return dict(zip(channels, tokens, strict=True))
 
     def status(self) -> ClientStatus:
-        """Return the state of all channels and their totals, without a request."""
+        """Return the status of all channels and their totals. Does not send a request."""
         return self._pending_rows.client_status(self._find_current_error())
 
     def flush(self, timeout: dt.timedelta | None = None) -> None:
@@ -294,7 +342,7 @@ class Client:
         Raises:
             CommitTimeout: If rows are uncommitted after `timeout`. None: the limit of `give_up_after`.
             ChannelFenced: If another client has opened one of the channels.
-            ChannelInvalid: If rows of a channel cannot be committed; those of other channels are.
+            ChannelInvalid: If rows of a channel cannot be committed. Rows of other channels are.
             ClientClosed: If the client is closed.
         """
         self._check_open()
@@ -307,13 +355,13 @@ class Client:
             raise failures[0]
 
     def close(self, timeout: dt.timedelta | None = None) -> None:
-        """Flush and close all channels and end the background threads. A second call has no effect.
+        """Flush and close all channels, and end the background threads. A second call has no effect.
 
         Raises:
             CommitTimeout: If rows are uncommitted after `timeout`. None: the limit of `give_up_after`.
             ChannelFenced: If another client has opened one of the channels.
-            ChannelInvalid: If rows of a channel cannot be committed. An error that a call has raised
-                already is not raised again.
+            ChannelInvalid: If rows of a channel cannot be committed. An error that an earlier call
+                has raised is not raised again.
         """
         if self._closed:
             return
@@ -327,6 +375,8 @@ class Client:
             if state not in told
         ]
         failures = self._wait_for_commits(targets, timeout)
+        if self._site_watch is not None:
+            self._site_watch.stop()
         self._error_table_writer.drop_error_channels()
         self._flusher.stop()
         if failures:
@@ -346,13 +396,13 @@ class Client:
         except SnowmeltError as closing:
             if error is None:
                 raise
-            # Do not replace the error that is being raised.
+            # Do not replace the exception that is being raised.
             _log.warning("The client was not closed cleanly: %s", closing)
 
     def _wait_for_commits(
         self, targets: Sequence[tuple[ChannelState, int]], timeout: dt.timedelta | None
     ) -> list[SnowmeltError]:
-        """Wait for all channels and return their errors."""
+        """Wait for the commits of all channels, and return their errors."""
         clock = self._settings.clock
         seconds = self._commit_timeout_s if timeout is None else timeout.total_seconds()
         give_up_at = clock.monotonic() + seconds
@@ -399,19 +449,20 @@ def connect(
     config_file: str | os.PathLike[str] | None = None,
     **options: Unpack[ClientOptions],
 ) -> Client:
-    """Return a client with the address and credentials of a profile.
+    """Create a client with the URL and credentials of a profile.
 
     Args:
-        profile: Name in the configuration file. None: the one that `SNOWMELT_PROFILE` names, else
-            `default`.
-        config_file: Path of the file. None: `SNOWMELT_CONFIG`, else `snowmelt.toml` in the current
-            folder, the user's configuration folder or `/etc/snowmelt`.
-        options: As for `Client`; they override the profile.
+        profile: Name of a profile in the configuration file. None: the name in `SNOWMELT_PROFILE`,
+            or else `default`.
+        config_file: Path of the configuration file. None: the file in `SNOWMELT_CONFIG`, or else
+            the first `snowmelt.toml` in the current folder, the user's configuration folder or
+            `/etc/snowmelt`.
+        options: Options of `Client`, which override the profile.
 
     Raises:
-        ProfileNotFound: If there is no such profile.
+        ProfileNotFound: If the profile does not exist.
         InvalidConfigFile: If the file is invalid.
-        ConfigurationError: If the profile has no `url`, or a value of it is invalid.
+        ConfigurationError: If the profile has no `url`, or a value in it is invalid.
         SnowmeltError: As for `Client`.
     """
     found = find_profile(profile, config_file)

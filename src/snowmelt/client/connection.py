@@ -1,4 +1,4 @@
-"""From the arguments of a client to its transport: address, credentials, certificates."""
+"""Create the transport of a client from its arguments: URL, credentials, certificates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make_transport(
     oauth: OAuth | str | Callable[[], str] | None,
     timeout_s: float,
 ) -> Transport:
-    """Return the transport of a client; nothing is sent yet.
+    """Create the transport of a client. Sends no request.
 
     Raises:
         ConfigurationError: If an argument is invalid, or `oauth` is combined with user and key.

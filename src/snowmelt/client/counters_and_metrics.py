@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ChannelCounts:
-    """Totals of a channel since it was opened; bytes are those of rows in memory."""
+    """Totals of a channel since it was opened. Bytes are of rows in memory."""
 
     inserted_rows: int = 0
     inserted_bytes: int = 0
@@ -37,10 +37,11 @@ class ChannelCounts:
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatus:
-    """A channel as seen by the client, without a request.
+    """Status of a channel in the client.
 
-    `lag_s` is the age of the oldest uncommitted row in seconds, 0 if there is none. `last_error` is the
-    last rejection of a row, or why the channel is invalid. Bytes are estimates of rows in memory.
+    `lag_s` is the age of the oldest uncommitted row in seconds, or 0. `last_error` is the error of
+    the last rejected row, or the reason why the channel is invalid. Bytes are estimates of rows in
+    memory.
     """
 
     name: str
@@ -60,10 +61,10 @@ class ChannelStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClientStatus:
-    """All open channels of a client, and totals that include closed channels.
+    """Status of all open channels of a client, and totals that include closed channels.
 
-    `trouble` is why the last request to service or stage failed; None if it succeeded. Inserts wait at
-    `max_waiting_bytes`.
+    `trouble` is the reason why the last request to the service or stage failed, or None if it
+    succeeded. Inserts wait if there are `max_waiting_bytes` of uncommitted rows.
     """
 
     channels: tuple[ChannelStatus, ...]
@@ -97,7 +98,7 @@ _publish_lock = threading.Lock()
 def publish_client_metrics(
     get_status: weakref.WeakMethod[Callable[[], ClientStatus]], client_name: str
 ) -> None:
-    """Export the counters of a client to OpenTelemetry, if its package is installed."""
+    """Export the counters of a client to OpenTelemetry, if it is installed."""
     with _publish_lock:
         _published_clients[:] = [
             (each, whose) for each, whose in _published_clients if each() is not None
@@ -106,7 +107,7 @@ def publish_client_metrics(
     _register_instruments()
 
 
-# OpenTelemetry keeps the first instrument of a name and ignores others.
+# OpenTelemetry keeps the first instrument with a name and ignores others.
 @lru_cache(maxsize=1)
 def _register_instruments() -> None:
     try:

@@ -1,9 +1,9 @@
-"""Rejected rows of a client on their way into error tables.
+"""Write rejected rows of a client to error tables.
 
-For each table with an error table, the client has one channel of its own into the error table. It
-is opened with the first channel that continues after errors. The same flush takes the rejected and
-the accepted rows of a call, so one request, and one transaction of the service, commits both. While
-the service accepts no rows for one of the two tables, the rows of the other wait as well.
+For each table with an error table, the client has an internal channel for the error table. It is
+opened with the first channel whose `on_error` is not `abort`. One flush contains the rejected and
+the accepted rows of a call, so one request and one transaction of the service commit both. While
+the service accepts no rows for one of the two tables, rows of the other wait, too.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from snowmelt.schema.error_table import (
 
 _log = logging.getLogger(__name__)
 
-# Minimum time between two requests for the error table of one table.
+# Minimum time between two requests for the error table of the same table.
 _REFRESH_INTERVAL_S = 1.0
 
 
 class ErrorTableWriter:
-    """The channels of one client into error tables. Thread-safe."""
+    """Manages the channels of one client for error tables. Thread-safe."""
 
     def __init__(self, api_client: ApiClient, pending_rows: FlushScheduler, clock: Clock) -> None:
         self._api_client = api_client
         self._pending_rows = pending_rows
         self._clock = clock
-        # By key of the table and name of its error table.
+        # Channels by key of the table and name of its error table.
         self._error_channels: dict[tuple[int, str], ChannelState | None] = {}
-        # By key of the table: time of the last request, and the error table.
+        # Time of the last request and error table, by key of the table.
         self._cached_error_tables: dict[int, tuple[float, str | None]] = {}
         self._lock = threading.Lock()
 
     def get_or_open_error_channel(self, channel: ChannelState) -> ChannelState | None:
-        """Return the channel into the error table of a channel's table; None if there is none.
+        """Return the channel for the error table of a channel's table, or None if there is none.
 
-        If the service does not open it, rejected rows are reported to the caller only, and the client logs a
-        warning once.
+        If the service does not open it, rejected rows are only reported to the caller, and the
+        client logs one warning.
         """
         name = channel.error_table
         if name is None:
@@ -92,7 +92,7 @@ class ErrorTableWriter:
         errors: Sequence[RowError],
         offset_tokens: tuple[str | None, str | None],
     ) -> tuple[ChannelState, InsertBatch] | None:
-        """Return the rejected rows of a call as rows of the error table, with the channel for them."""
+        """Convert rejected rows of a call to rows of the error table. Return them with their channel."""
         self._refresh_error_table_name(channel)
         state = self.get_or_open_error_channel(channel)
         if state is None:
@@ -111,9 +111,9 @@ class ErrorTableWriter:
         return state, InsertBatch(made.table, made.row_count, made.size_bytes)
 
     def _refresh_error_table_name(self, channel: ChannelState) -> None:
-        """Update the error table of a channel's table, which may have been altered or restored.
+        """Update the name of a table's error table, because the table may have been altered or restored.
 
-        Requests are sent at most once a second for each table, and not while the service is unreachable.
+        Sends at most one request per second and table, and none while the service is unreachable.
         """
         key, now = channel.target.key_id, self._clock.monotonic()
         with self._lock:
@@ -144,13 +144,13 @@ class ErrorTableWriter:
         channel.error_table = name
 
     def find_error_channel(self, channel: ChannelState) -> ChannelState | None:
-        """Return the open channel into the error table, or None."""
+        """Return the open channel for the error table, or None."""
         if channel.error_table is None:
             return None
         return self._error_channels.get((channel.target.key_id, channel.error_table))
 
     def drop_error_channels(self) -> None:
-        """Drop the channels if the service answers. No client reopens them."""
+        """Drop the channels if the service responds. No client will open them again."""
         for state in self._error_channels.values():
             if state is None or state.failure is not None:
                 continue

@@ -1,7 +1,7 @@
-"""Uncommitted rows of a client: flush scheduling, memory limits and waiting for commits.
+"""Manage a client's uncommitted rows: schedule flushes, limit memory and wait for commits.
 
-One lock guards all channels of a client. Inserts hold it for microseconds: they convert rows before,
-and encoding and requests follow after. No thread polls.
+One lock guards all channels of a client. Inserts hold it for microseconds: rows are converted
+before, and encoded and sent without the lock. No thread polls.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from snowmelt.schema.types import TableName, TableSchema
 if TYPE_CHECKING:
     from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker, Values
 
-# A channel buffer of this size is flushed at once, far below the limit of 64 MiB (specification of v1,
-# §3.6). The rows of a fast loader are encoded while it inserts, and encoding needs little memory.
+# A channel buffer of this size is flushed immediately. It is far below the limit of 64 MiB
+# (specification of v1, §3.6), so that rows are encoded while the application inserts more, and
+# encoding needs little memory.
 MAX_CHANNEL_BUFFER_BYTES = 16 * 1024 * 1024
 
 _IMMEDIATELY = -math.inf
 
 
 class FlushScheduler:
-    """The open channels of one client and their rows. Thread-safe."""
+    """Manages the open channels of one client and their uncommitted rows. Thread-safe."""
 
     def __init__(
         self, settings: ClientSettings, get_current_error: Callable[[], SnowmeltError | None]
@@ -51,13 +52,13 @@ class FlushScheduler:
         self._lag_s = settings.max_client_lag.total_seconds()
         self._get_current_error = get_current_error
         self._channels: dict[tuple[int, str], ChannelState] = {}
-        # The invalid ones among them.
+        # Invalid channels among the open ones.
         self._failed_channels: dict[ChannelState, None] = {}
         self._unflushed_channels: dict[ChannelState, None] = {}
         self._full_flushes: deque[list[ChunkEntry]] = deque()
-        # Held tables by retry queue key: the service takes none of their rows at present.
+        # Held tables by retry queue key. The service currently accepts no rows of them.
         self._held_tables: set[int] = set()
-        # Their share of the memory, so that rows of other tables have room.
+        # Memory limit of held tables, so that there is memory for rows of other tables.
         self._max_held_bytes = self._max_bytes // 2
         self._flush_due_at: float | None = None
         self._uncommitted_bytes = 0
@@ -69,7 +70,8 @@ class FlushScheduler:
     def _reset_locks(self) -> None:
         self._lock = threading.Lock()
         self._progress_condition = threading.Condition(self._lock)
-        # Unlike a condition, a queue can be used by the garbage collector in any thread.
+        # A queue, because the garbage collector may use it in any thread, which a condition does
+        # not allow.
         self._wake_queue: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     @property
@@ -78,16 +80,16 @@ class FlushScheduler:
         return max(self._uncommitted_bytes, 0)
 
     def list_open_channels(self) -> list[ChannelState]:
-        """Return the open channels, in the order of opening."""
+        """Return the open channels in the order in which they were opened."""
         with self._lock:
             return list(self._channels.values())
 
     def add_channel(self, state: ChannelState, replaced_failure: ChannelFailure) -> None:
-        """Add a channel that was just opened; an older object of the same channel becomes invalid."""
+        """Add a channel that was just opened. An older object of the same channel becomes invalid."""
         with self._lock:
             other = self._channels.get(state.key)
             if other is not None and other.client_sequencer > state.client_sequencer:
-                # Two threads opened it, and their responses arrived in the other order.
+                # Two threads opened the channel, and their responses arrived in reverse order.
                 self._fail_channel(state, replaced_failure)
                 return
             if other is not None:
@@ -115,7 +117,7 @@ class FlushScheduler:
             self._removed_counts.add(state.counts)
 
     def stop_inserts_and_flush(self, state: ChannelState) -> int:
-        """Close the channel for inserts and flush; return the row sequencer to wait for."""
+        """Close the channel for inserts, and flush. Return the row sequencer to wait for."""
         with self._lock:
             state.is_closed = True
             state.buffer.end_fast_run()
@@ -131,12 +133,12 @@ class FlushScheduler:
         *,
         commits_token: bool = False,
     ) -> None:
-        """Append a batch to its channel, waiting for memory if too much is uncommitted.
+        """Append a batch to its channel. Wait for memory if there are too many uncommitted rows.
 
-        `error_table_batch` holds rejected rows for another channel. The same flush sends both. If that
-        channel is invalid, its rows are dropped. The offset token is committed with the rejected rows
-        even if no row was valid, because the source does not send them again. With `commits_token`, it is
-        committed in any case.
+        `error_table_batch` contains rejected rows for the error table's channel. The same flush
+        sends both. If that channel is invalid, its rows are dropped. The offset token is committed
+        with the rejected rows even if no row was valid, because the source does not send them
+        again. With `commits_token`, the token is always committed.
 
         Raises:
             BufferFull: If the memory stayed full. Nothing of the batch was buffered.
@@ -176,9 +178,9 @@ class FlushScheduler:
     def insert_fast_row(
         self, state: ChannelState, checker: FastRowChecker, values: Values, token: str | None
     ) -> bool:
-        """Append a row that was checked but not converted; otherwise like `insert`.
+        """Append a row that was checked but not converted. Otherwise like `insert`.
 
-        Returns True if the limits of the flush were checked, as they are at its first row.
+        Returns True if limits were checked, which happens at the first row of a flush.
         """
         size_bytes = values[-1]
         with self._lock:
@@ -193,7 +195,7 @@ class FlushScheduler:
             ):
                 self._insert_with_limit_checks(state, checker, values, token)
                 return True
-            # In this order: Ctrl-C in between must not leave bytes that are never released.
+            # This order ensures that Ctrl-C in between leaves no bytes that are never released.
             run.items.extend(values)
             self._uncommitted_bytes = waiting
             if token is not None:
@@ -203,7 +205,7 @@ class FlushScheduler:
     def _insert_with_limit_checks(
         self, state: ChannelState, checker: FastRowChecker, values: Values, token: str | None
     ) -> None:
-        """Append a row, and check state, limits and clock, which cost as much as the rest."""
+        """Append a row, and check state, limits and clock. The checks take as long as the rest."""
         state.check_open()
         size_bytes = values[-1]
         self._wait_for_capacity(state, size_bytes)
@@ -214,7 +216,7 @@ class FlushScheduler:
     def update_schema(
         self, state: ChannelState, schema: TableSchema, table: TableName | None = None
     ) -> None:
-        """Give a channel newer columns of its table, or the new name of its table."""
+        """Update a channel to newer columns or the new name of its table."""
         with self._lock:
             state.update_schema(schema, table)
 
@@ -239,9 +241,10 @@ class FlushScheduler:
             state.check_open()
 
     def _exceeds_limits(self, state: ChannelState, size_bytes: int) -> bool:
-        """Return True if a batch must wait for memory, or for a chunk with room for it.
+        """Return True if a batch must wait for memory, or because it does not fit into the next chunk.
 
-        A batch of any size is accepted if no other rows wait: the rows of a call stay together.
+        A batch of any size is accepted if no other rows wait, because the rows of a call stay
+        together.
         """
         held = state.buffer.size_bytes
         return (
@@ -251,7 +254,7 @@ class FlushScheduler:
         )
 
     def _exceeds_held_limit(self, state: ChannelState, size_bytes: int) -> bool:
-        """Return True if held tables have used up their share of the memory."""
+        """Return True if held tables exceed their memory limit."""
         if (
             state.target.retry_queue_key not in self._held_tables
             or self._uncommitted_bytes + size_bytes <= self._max_held_bytes
@@ -271,7 +274,7 @@ class FlushScheduler:
             self._held_tables.add(retry_queue_key)
 
     def release_table(self, retry_queue_key: int) -> None:
-        """Flush the rows of a table again, at once."""
+        """Release a held table, and flush its rows immediately."""
         with self._lock:
             self._held_tables.discard(retry_queue_key)
             self._schedule_immediate_flush()
@@ -293,7 +296,7 @@ class FlushScheduler:
                 self._wake_queue.put(None)
 
     def _queue_full_channel(self, state: ChannelState) -> None:
-        """Queue the rows of a full channel, with rejected rows that came with them."""
+        """Queue the rows of a full channel, with the rejected rows of the same calls."""
         unit = state.target.retry_queue_key
         together = [
             each for each in self._unflushed_channels if each.target.retry_queue_key == unit
@@ -311,7 +314,7 @@ class FlushScheduler:
             self._wake_queue.put(None)
 
     def flush_now(self, state: ChannelState | None = None) -> int:
-        """Flush at once; return the row sequencer of the last inserted row of `state`."""
+        """Flush immediately. Return the row sequencer of the last inserted row of `state`."""
         with self._lock:
             self._schedule_immediate_flush()
             return state.last_inserted_row_sequencer if state is not None else 0
@@ -369,7 +372,7 @@ class FlushScheduler:
                 entry.state.record_commit(entry)
                 entry.state.counts.committed_rows += entry.flush_slice.row_count
                 entry.state.counts.committed_bytes += entry.flush_slice.size_bytes
-                # Absent after a failure, which has released the bytes.
+                # The entry is missing after a failure, which has already released the bytes.
                 if entry in entry.state.in_flight:
                     entry.state.in_flight.remove(entry)
                     self._uncommitted_bytes -= entry.flush_slice.size_bytes
@@ -445,7 +448,7 @@ class FlushScheduler:
         """Wait until the row sequencer of a channel is committed.
 
         Raises:
-            CommitTimeout: If it is uncommitted after the timeout.
+            CommitTimeout: If the row sequencer is uncommitted after the timeout.
             ChannelFenced: If another client has opened the channel.
             ChannelInvalid: If the channel cannot commit rows.
         """
@@ -464,7 +467,7 @@ class FlushScheduler:
                 self._progress_condition.wait(left_s)
 
     def drain(self, timeout_s: float) -> int:
-        """Flush, and wait until all rows are committed or dropped; return the remaining bytes."""
+        """Flush, and wait until all rows are committed or dropped. Return the remaining bytes."""
         give_up_at = self._clock.monotonic() + timeout_s
         with self._lock:
             self._schedule_immediate_flush()
@@ -475,11 +478,11 @@ class FlushScheduler:
             return self.uncommitted_bytes
 
     def stop(self, failure: ChannelFailure) -> None:
-        """End `wait_for_due_flush`, and invalidate channels that are open."""
+        """End `wait_for_due_flush`, and invalidate open channels."""
         with self._lock:
             self._is_stopped = True
             for state in self._channels.values():
-                # A channel that was closed normally stays closed, not invalid.
+                # A channel that was closed normally stays closed, and does not become invalid.
                 if (
                     not state.is_closed
                     or state.committed_sequencer < state.last_inserted_row_sequencer
@@ -488,21 +491,22 @@ class FlushScheduler:
             self._wake_queue.put(None)
 
     def stop_when_drained(self) -> None:
-        """End `wait_for_due_flush` once the buffers are empty: no references to the client are left.
+        """End `wait_for_due_flush` when the buffers are empty, because the client is unreferenced.
 
-        The garbage collector calls this, possibly in a thread that holds the lock, so it must not wait.
+        The garbage collector calls this, possibly in a thread that holds the lock, so it must not
+        block.
         """
         self._stops_when_drained = True
         self._wake_queue.put(None)
 
     def reset_after_fork(self, failure: ChannelFailure) -> None:
-        """Drop all rows in a forked child, where another thread may have held the lock."""
+        """Drop all rows in a forked child. Replaces the lock, which another thread may have held."""
         self._reset_locks()
         self.stop(failure)
 
 
 def _attach_outdated_schema(batch: InsertBatch, state: ChannelState) -> InsertBatch:
-    """Return a batch with its own schema, if the schema of the channel is newer."""
+    """Return a batch with its schema attached if the schema of the channel is newer."""
     made_for = batch.schema
     if made_for is None or made_for is state.target.schema or not isinstance(batch.data, tuple):
         return batch

@@ -1,8 +1,9 @@
-"""Background threads of a client: two encode and stage flushes, one registers them.
+"""Background threads of a client: two encode and upload flushes, one registers them.
 
-Flushes n+1 and n+2 are encoded while flush n is registered. Flushes are registered one at a time in
-the order in which they were taken, except for tables that wait in a retry queue. All threads start
-with the first row and sleep without a timeout while there is none.
+Flushes n+1 and n+2 are encoded while flush n is registered. Flushes are registered one at a time,
+in the order in which their rows were removed from the buffers, except for tables that wait in a
+retry queue. All threads start with the first row, and wait without a timeout while there are no
+rows.
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ from snowmelt.clock import SystemClock
 if TYPE_CHECKING:
     from snowmelt.client.registrar import RegistrationSender
 
-    # Receives the chunks of a flush once they are staged.
+    # Receives the chunks of a flush after their upload.
     _StagedFlush: TypeAlias = queue.SimpleQueue[list[StagedChunk]]
 
 _log = logging.getLogger(__name__)
 
-# Longest delay of the interpreter's exit for rows of clients that were not closed.
+# Maximum delay of the interpreter's exit in seconds, for rows of clients that were not closed.
 _EXIT_TIMEOUT_S = 5.0
 _JOIN_TIMEOUT_S = 10.0
-# Flushes that are encoded ahead of registration. While the service is unreachable, rows stay in their
-# buffers.
+# Maximum number of flushes encoded ahead of registration. While the service is unreachable, further
+# rows stay in their buffers.
 _MAX_FLUSHES_AHEAD = 8
-# Each thread needs the memory of a flush. More threads help only with more idle processors.
+# Number of encoding threads. Each needs the memory of a flush. More threads only help if more
+# processors are idle.
 _ENCODER_THREADS = 2
 
 _CLIENT_CLOSED_FAILURE = ChannelFailure("its client was closed")
@@ -45,7 +47,7 @@ _FORKED_FAILURE = ChannelFailure(
 
 
 class Flusher:
-    """The background threads of one client."""
+    """Runs the background threads of one client."""
 
     def __init__(
         self,
@@ -58,7 +60,7 @@ class Flusher:
         self._encoder = encoder
         self._registration_sender = registration_sender
         self._transport = transport
-        # In the order of the flushes, each before it is encoded.
+        # Queue in the order of flushes. Each flush is added before it is encoded.
         self._flushes: queue.Queue[_StagedFlush | None] = queue.Queue(_MAX_FLUSHES_AHEAD)
         self._threads: tuple[threading.Thread, ...] = ()
         self._start_lock = threading.Lock()
@@ -67,7 +69,7 @@ class Flusher:
         _running_flushers.add(self)
 
     def start(self) -> None:
-        """Start the threads if they do not run. Cheap if they do."""
+        """Start the threads unless they are running. Fast if they are."""
         if self._threads:
             return
         with self._start_lock:
@@ -84,7 +86,7 @@ class Flusher:
             self._threads = threads
 
     def stop(self) -> None:
-        """End the threads. Uncommitted rows are dropped."""
+        """Stop the threads. Uncommitted rows are dropped."""
         _running_flushers.discard(self)
         self._pending_rows.stop(_CLIENT_CLOSED_FAILURE)
         self._transport.stop()
@@ -104,14 +106,14 @@ class Flusher:
         self._transport.stop()
 
     def stop_when_drained(self) -> None:
-        """End after the last commit: no references to client and channels are left."""
+        """Stop the threads after the last commit, because client and channels are unreferenced."""
         self._pending_rows.stop_when_drained()
         if not self._threads:
             self._transport.stop()
             self._encoder.close()
 
     def reset_after_fork(self) -> None:
-        """Drop the state of the parent in a forked child, without waiting."""
+        """Drop the parent's state in a forked child, without blocking."""
         self._transport.reset_after_fork()
         self._pending_rows.reset_after_fork(_FORKED_FAILURE)
         self._start_lock = threading.Lock()
@@ -125,11 +127,11 @@ class Flusher:
                 staged = self._encoder.stage_chunks(plan_chunks(entries))
             finally:
                 place.put(staged)
-            # Release the flush: it may have hundreds of megabytes.
+            # Release the flush, which may have hundreds of megabytes.
             del taken, entries, place, staged
 
     def _take_next_flush(self) -> tuple[list[ChunkEntry], _StagedFlush] | None:
-        """Wait for a flush and reserve its place in the order; None at the end."""
+        """Wait for a flush and reserve its position in the order. Return None at the end."""
         with self._take_lock:
             entries = None if self._has_ended else self._pending_rows.wait_for_due_flush()
             if entries is None:

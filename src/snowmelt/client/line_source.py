@@ -1,8 +1,8 @@
-"""Files of lines as a source, with positions such as `messages_1.log:20` (the line number).
+"""Line-oriented files as a source. Positions are file name and line: `messages_1.log:20`.
 
-A file is identified by its inode and its first line. It keeps its identity when it is renamed;
-overwriting it makes it another file. A line is read once its line end is written. The module also
-has the parsers for JSON, text and CSV lines, and for other encodings.
+A file is identified by its inode and its first line. So a renamed file is the same file, and an
+overwritten file is another one. A line is read after its line end is written. The module also has
+parsers for JSON, text and CSV lines, and for other encodings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from snowmelt.errors import SourceWentBackwards, UserError
 from snowmelt.json.exact import parse_row
 
 if TYPE_CHECKING:
-    # A row, or why the line is none.
+    # A row, None for a skipped line, or the reason why the line is invalid.
     ParsedLine: TypeAlias = Mapping[str, object] | str | None
 
 _READ_BLOCK_BYTES = 1024 * 1024
@@ -29,7 +29,7 @@ _FIRST_LINE_READ_BYTES = 4096
 
 
 class LineSource:
-    """An open file as a source of rows; the owner must `close` it.
+    """An open file as a source of rows. The owner must `close` it.
 
     `parse` returns the row of a line, None to skip the line, or a text with the reason why the line is
     invalid. `on_refused` receives position, bytes and reason of invalid lines. The first line after the
@@ -62,7 +62,7 @@ class LineSource:
 
     @property
     def file_identity(self) -> str | None:
-        """Identity of the file, stable while it grows or is renamed; None before its first line is complete."""
+        """Identity of the file; growth and renaming keep it. None until the first line is complete."""
         return None if self.first_line_digest is None else f"{self.inode}-{self.first_line_digest}"
 
     @property
@@ -76,16 +76,16 @@ class LineSource:
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes after the last complete line that was read; negative if the file was truncated."""
+        """Number of bytes after the last line that was read. Negative if the file was truncated."""
         return os.fstat(self._file_descriptor).st_size - self._byte_offset
 
     @property
     def modified_at(self) -> float:
-        """Time of the last write, seconds since 1970."""
+        """Time of the last write in seconds since 1970."""
         return os.fstat(self._file_descriptor).st_mtime
 
     def seek(self, token: str | None) -> None:
-        """Continue after a line.
+        """Continue after the line at a position.
 
         Raises:
             UserError: If the token is not the position of a line.
@@ -101,7 +101,7 @@ class LineSource:
 
     @staticmethod
     def order(position: str) -> PositionSortKey:
-        """Return the sort key of a position: its line number, because a file may be renamed."""
+        """Return the sort key of a position, which is its line number, because files may be renamed."""
         return make_position_sort_key(position.rpartition(":")[2])
 
     def positions(self) -> Iterator[tuple[str, Mapping[str, object]]]:
@@ -150,7 +150,7 @@ class LineSource:
 
 
 def _digest_first_line(file_descriptor: int, header_lines: int) -> str | None:
-    """Return a digest of the first line after the header, None before that line is complete."""
+    """Return a digest of the first line after the header, or None until that line is complete."""
     head = os.pread(file_descriptor, _FIRST_LINE_READ_BYTES, 0)
     lines = head.split(b"\n", header_lines + 1)
     if len(lines) <= header_lines + 1 and len(head) < _FIRST_LINE_READ_BYTES:
@@ -164,7 +164,7 @@ def make_decoding_parser(
     """Return a parser of lines in an encoding other than UTF-8.
 
     Raises:
-        UserError: If the encoding is unknown, or its line ends have more than one byte.
+        UserError: If the encoding is unknown, or has line ends of more than one byte.
     """
     try:
         ends_alike = "\n".encode(encoding) == b"\n"
@@ -184,12 +184,12 @@ def make_decoding_parser(
 
 
 def parse_json_row(line: bytes, _: int) -> ParsedLine:
-    """Return the object in a line of JSON; None for a blank line."""
+    """Parse a line of JSON as a row. Return None for a blank line."""
     return parse_row(line) if line.strip() else None
 
 
 def make_text_parser(column: str) -> Callable[[bytes, int], ParsedLine]:
-    """Return a parser that puts a whole line into one column."""
+    """Return a parser that stores a whole line in one column."""
 
     def parse(line: bytes, _: int) -> ParsedLine:
         try:
@@ -201,10 +201,10 @@ def make_text_parser(column: str) -> Callable[[bytes, int], ParsedLine]:
 
 
 class CsvLineParser:
-    """Parses the lines of one CSV file; empty fields are NULL.
+    """Parses the lines of one CSV file. Empty fields are NULL.
 
-    A record is one line: quoted line ends are not supported. Without `columns`, the first line has the
-    names.
+    A record is one line; quoted line ends are not supported. Without `columns`, the first line
+    contains the column names.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class CsvLineParser:
         self._header_lines = header_lines
 
     def __call__(self, line: bytes, number: int) -> ParsedLine:
-        """Return the row of a line, None for a header or a blank line."""
+        """Parse a line as a row. Return None for a header or a blank line."""
         if number > self._header_lines and not line.strip():
             return None
         try:

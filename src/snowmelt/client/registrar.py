@@ -1,13 +1,13 @@
-"""Registration of staged chunks: requests, results per channel, rejections and retries.
+"""Register uploaded chunks: send requests, process results per channel, and retry.
 
-After an unknown outcome (no response, codes 7 and 10) the client sends the same bytes again. It
-rebuilds a chunk only after a definite rejection: without the channels that failed, and with the
-rows of the others adapted to the new columns of their table. Client and row sequencers stay the
-same, so rows that were committed, or whose channel another client has opened, cannot commit again.
+After an unknown outcome (no response, codes 7 and 10), the client sends the same bytes again. It
+rebuilds a chunk only after a definite rejection: it removes the channels that failed, and adapts
+the rows of the others to the new columns of their table. Client and row sequencers stay the same,
+so rows that are already committed, or whose channel is fenced, cannot be committed again.
 
-If the service takes no rows of a table at present, its chunks wait in a retry queue per table, in
-order and with a backoff per table. The reason is a long backlog of the table (code 7) or an unknown
-outcome (code 10). Rows of other tables are registered meanwhile.
+If the service currently accepts no rows of a table, its chunks wait in a retry queue per table, in
+order and with a backoff. The reason is a long backlog of the table (code 7) or an unknown outcome
+(code 10). Rows of other tables are registered meanwhile.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ _log = logging.getLogger(__name__)
 _REGISTER_PATH = "/v1/streaming/channels/write/blobs/"
 _BLAMELESS_CODES = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.SIBLING_REFUSED)})
 
-# The table was altered since the rows were encoded.
+# Codes after which rows are adapted: the table was altered after they were encoded.
 _SCHEMA_CHANGED_CODES = frozenset({int(ResponseCode.REOPEN), int(ResponseCode.EP_COLUMN_MISSING)})
-# The blob is too old, or differs from what was written. The client still has its rows.
+# Codes after which the blob is uploaded again: it is too old, or was modified. The client still has
+# its rows.
 _INVALID_BLOB_CODES = frozenset(
     {
         int(ResponseCode.CHUNK_MD5_MISSING),
@@ -66,14 +67,14 @@ _INVALID_BLOB_CODES = frozenset(
         int(ResponseCode.BLOB_MD5_MISSING),
     }
 )
-# After this many rejections, sending again does not help.
+# Maximum number of rejections after which rows are sent again.
 _MAX_REJECTIONS = 5
 
 ChannelResultKey: TypeAlias = tuple[str | None, str | None, str | None, str | None, int | None]
 
 
 class ClientIdentity(NamedTuple):
-    """How a client identifies itself in requests."""
+    """Identification of a client in requests."""
 
     role: str | None
     name: str
@@ -82,7 +83,7 @@ class ClientIdentity(NamedTuple):
 
 
 class RegistrationSender:
-    """Registers staged chunks. For one thread, which keeps the order of each channel."""
+    """Registers uploaded chunks. Not thread-safe: one thread preserves the order of each channel."""
 
     def __init__(
         self,
@@ -103,25 +104,25 @@ class RegistrationSender:
             pending_rows, settings.clock, settings.give_up_after_s
         )
         self.on_trouble: Callable[[SnowmeltError], None] | None = None
-        # Tables in versions that the service no longer accepts.
+        # Table versions that the service no longer accepts.
         self._outdated_targets: set[ChannelTarget] = set()
 
     @property
     def waiting_reason(self) -> SnowmeltError | None:
-        """Why chunks of a table wait; None if none do."""
+        """Reason why chunks of a table wait, or None if none do."""
         return self._retry_queues.retry_error
 
     def register_chunks(self, staged: Sequence[StagedChunk]) -> None:
-        """Register chunks. On return, each channel is committed or invalid, or its table waits.
+        """Register chunks. Afterwards each channel is committed or invalid, or its table waits.
 
-        Errors go to the channels that they concern; nothing is raised.
+        Errors are recorded in the affected channels and not raised.
         """
         self._register_all(self._retry_queues.queue_behind_waiting(staged))
 
     def retry_due_chunks(self) -> float | None:
         """Resend the chunks whose backoff has elapsed.
 
-        Returns the seconds until the next retry, None if no chunks wait.
+        Returns the seconds until the next retry, or None if no chunks wait.
         """
         while due := self._retry_queues.pop_due_chunks():
             self._register_all(due)
@@ -164,7 +165,7 @@ class RegistrationSender:
         return current
 
     def _rebuild_without_invalid_channels(self, chunks: list[StagedChunk]) -> list[StagedChunk]:
-        """Rebuild unsent chunks without their invalid channels; drop chunks that have no other."""
+        """Rebuild unsent chunks without their invalid channels. Drop chunks without other channels."""
         usable: list[StagedChunk] = []
         for chunk in chunks:
             gone = {entry.state for entry in chunk.plan.entries if entry.state.failure}
@@ -178,7 +179,7 @@ class RegistrationSender:
         return usable
 
     def _send_registration(self, chunks: list[StagedChunk], backoff: Backoff) -> list[StagedChunk]:
-        """Send one request; return the chunks to send again."""
+        """Send one request. Return the chunks to send again."""
         for chunk in chunks:
             chunk.is_sent = True
         request = RegisterBlobsRequest(
@@ -219,7 +220,7 @@ class RegistrationSender:
         return again
 
     def _queue_for_retry(self, chunk: StagedChunk, result: ChannelRegistrationResult) -> None:
-        """Put a chunk into the retry queue of its table."""
+        """Add a chunk to the retry queue of its table."""
         trouble = self._transport.make_unavailable_error(_describe_result(result))
         if self._retry_queues.retry_error is None:
             _log.info("Rows for table %s wait: %s", chunk.plan.target.table, trouble)
@@ -242,7 +243,7 @@ class RegistrationSender:
     def _register_separately(
         self, chunks: list[StagedChunk], error: SnowmeltError
     ) -> list[StagedChunk]:
-        """After a rejection that names no channel, register each channel alone to find the cause."""
+        """Register each channel separately, to find the cause of a rejection that names no channel."""
         entries = [entry for chunk in chunks for entry in chunk.plan.entries]
         if len(entries) == 1:
             self._abandon_chunks(chunks, error)
@@ -250,7 +251,7 @@ class RegistrationSender:
         _log.warning("A registration was refused as a whole, and is sent in parts: %s", error)
         again: list[StagedChunk] = []
         for entry in entries:
-            # One request per channel: the results are independent.
+            # One request per channel, so that the results are independent.
             for chunk in self._encoder.stage_chunks([ChunkPlan(entry.target, (entry,))]):
                 again += self._send_registration(
                     [chunk], self._transport.make_backoff(self._give_up_after_s)
@@ -260,13 +261,14 @@ class RegistrationSender:
     def _resend_without_failed_channels(
         self, chunk: StagedChunk, results: list[tuple[ChunkEntry, ChannelRegistrationResult]]
     ) -> list[StagedChunk]:
-        """Invalidate the channels that failed, and rebuild the chunk for the others."""
+        """Invalidate the failed channels, and rebuild the chunk for the others."""
         culprits = [
             (entry, verdict)
             for entry, verdict in results
             if verdict.status_code not in _BLAMELESS_CODES | TRANSIENT_CODES
         ]
-        # No channel is to blame. The same chunk would be rejected forever, so blame all.
+        # No channel has an error. The same chunk would always be rejected, so treat all channels as
+        # failed.
         blamed = culprits or results
         ended = {
             entry.state
@@ -279,13 +281,13 @@ class RegistrationSender:
     def _fail_channel_unless_resendable(
         self, chunk: StagedChunk, entry: ChunkEntry, result: ChannelRegistrationResult
     ) -> bool:
-        """Return True if the rows of a channel can be sent again; invalidate the channel if not."""
+        """Return True if the rows of a channel can be sent again. Otherwise invalidate the channel."""
         state, reason = entry.state, _describe_result(result)
         refused = f"the service refused rows in blob {chunk.path}: {reason}"
         try:
             failure = self._adapt_for_resend_or_find_failure(entry, result, refused)
         except ServiceUnavailable:
-            # Resend unchanged: the rows wait for the service and are rejected once more.
+            # Resend the rows unchanged. They wait for the service, and will be rejected again.
             return True
         except SnowmeltError as error:
             failure = ChannelFailure(f"{refused}; {str(error).rstrip('.')}", cause=error)
@@ -319,7 +321,7 @@ class RegistrationSender:
 
 
 def count_chunks_for_next_request(chunks: Sequence[StagedChunk]) -> int:
-    """Return how many chunks fit one request: whole blobs with all their parts, within the limit."""
+    """Return how many chunks fit into one request. Blobs and commits are not split."""
     count = parts = 0
     for group in _group_by_blob(chunks):
         parts += sum(len(chunk.all_chunks_of_plan) for chunk in group)
@@ -330,7 +332,7 @@ def count_chunks_for_next_request(chunks: Sequence[StagedChunk]) -> int:
 
 
 def build_blob_metadata(chunks: Sequence[StagedChunk]) -> list[BlobMetadata]:
-    """Return the `blobs` of a request. Chunks of one blob are adjacent."""
+    """Build the field `blobs` of a request. Chunks of a blob must be adjacent."""
     parts = [part for chunk in chunks for part in chunk.all_chunks_of_plan]
     return [
         group[0].make_blob_metadata([chunk.metadata for chunk in group])
@@ -346,9 +348,9 @@ def _group_by_blob(chunks: Sequence[StagedChunk]) -> Iterator[list[StagedChunk]]
 def index_results(
     response: RegisterBlobsResponse,
 ) -> dict[ChannelResultKey, ChannelRegistrationResult]:
-    """Return the results by names and client sequencer. Their positions have no meaning (§2.5).
+    """Index results by names and client sequencer, because their order has no meaning (§2.5).
 
-    Of several results for the rows of one channel, the most severe counts.
+    Of several results for one channel, the most severe one applies.
     """
     found: dict[ChannelResultKey, ChannelRegistrationResult] = {}
     for blob in response.blobs:
@@ -372,8 +374,8 @@ def _result_severity(result: ChannelRegistrationResult) -> int:
 def find_entry_result(
     entry: ChunkEntry, results: dict[ChannelResultKey, ChannelRegistrationResult]
 ) -> ChannelRegistrationResult:
-    """Return the result of an entry. A missing result is an unknown outcome."""
-    # The table as sent: the channel may have newer columns or names since.
+    """Return the result of an entry. A missing result means an unknown outcome."""
+    # Use the table as sent, because the channel may have newer columns or names now.
     state = entry.state
     identity = (*entry.target.table.display_name, state.name, state.client_sequencer)
     silence = ChannelRegistrationResult(
@@ -390,23 +392,25 @@ def _describe_result(result: ChannelRegistrationResult) -> str:
 
 
 def _is_transient_error(error: SnowmeltError) -> bool:
-    """Return True if a rejection says nothing about the rows.
+    """Return True if a rejection is not caused by the rows.
 
-    Examples are a key or certificate that is being replaced, and a load balancer without a service.
+    Examples: a key or certificate is being replaced, or a load balancer has no service.
     """
     passing = isinstance(error, AuthenticationFailed | ConfigurationError)
     return passing or bool(error.fields.get("elsewhere"))
 
 
-# Chunks that are due within this time share a request: a thousand tables are not a thousand requests.
+# Chunks that are due within this time share a request, so that many tables do not need as many
+# requests.
 _RETRY_BATCHING_WINDOW_S = 0.25
 
 
 @dataclass(slots=True)
 class _TableRetryQueue:
-    """Chunks of one table: those of the oldest flush, and later flushes.
+    """Waiting chunks of one table: those of the oldest flush, and later flushes.
 
-    `retry_at` is None while the oldest flush is being sent; `retry_error` is why it waits.
+    `retry_at` is None while the oldest flush is being sent. `retry_error` is the reason why it
+    waits.
     """
 
     backoff: Backoff
@@ -417,26 +421,26 @@ class _TableRetryQueue:
 
 
 class TableRetryQueues:
-    """Per-table retry queues, used while the service takes no rows of a table. For one thread.
+    """Per-table retry queues, used while the service accepts no rows of a table. Not thread-safe.
 
-    Only one flush of a table is sent at a time, which keeps the order of each channel.
+    Only one flush of a table is sent at a time, which preserves the order of each channel.
     """
 
     def __init__(self, pending_rows: FlushScheduler, clock: Clock, give_up_after_s: float) -> None:
         self._pending_rows = pending_rows
         self._clock = clock
-        # Delays follow the system clock, even if the settings have another clock.
+        # Delays use the system clock, even if the settings have another clock.
         self._system_clock = SystemClock()
         self._give_up_after_s = give_up_after_s
         self._queues: dict[int, _TableRetryQueue] = {}
 
     @property
     def retry_error(self) -> ServiceUnavailable | None:
-        """Why a table waits; None if none does."""
+        """Reason why a table waits, or None if no table waits."""
         return next((lane.retry_error for lane in list(self._queues.values())), None)
 
     def queue_behind_waiting(self, flush: Iterable[StagedChunk]) -> list[StagedChunk]:
-        """Queue the chunks of a flush whose tables wait; return the others."""
+        """Queue the chunks of a flush whose tables wait. Return the others."""
         behind: dict[int, list[StagedChunk]] = {}
         free: list[StagedChunk] = []
         for chunk in flush:
@@ -463,7 +467,7 @@ class TableRetryQueues:
             lane.backoff.restart_deadline()
 
     def pop_due_chunks(self) -> list[StagedChunk]:
-        """Return the chunks whose backoff has elapsed; chunks of one blob are adjacent."""
+        """Remove and return the chunks whose backoff has elapsed. Chunks of a blob are adjacent."""
         now = self._system_clock.monotonic()
         if all(lane.retry_at is None or lane.retry_at > now for lane in self._queues.values()):
             return []
@@ -478,7 +482,7 @@ class TableRetryQueues:
     def schedule_retries_and_pop_abandoned(
         self,
     ) -> list[tuple[Sequence[StagedChunk], ServiceUnavailable]]:
-        """Schedule the next attempt of each table; return the chunks whose backoff has ended."""
+        """Schedule the next attempt of each table. Return the chunks whose backoff has ended."""
         given_up: list[tuple[Sequence[StagedChunk], ServiceUnavailable]] = []
         now = self._system_clock.monotonic()
         for unit, lane in list(self._queues.items()):
@@ -500,6 +504,6 @@ class TableRetryQueues:
         return given_up
 
     def next_delay_s(self) -> float | None:
-        """Return the seconds until the next attempt, None if no chunks wait."""
+        """Return the seconds until the next attempt, or None if no chunks wait."""
         due = [lane.retry_at for lane in self._queues.values() if lane.retry_at is not None]
         return max(min(due) - self._system_clock.monotonic(), 0.0) if due else None

@@ -1,8 +1,7 @@
-"""Rows of one channel between insert and flush, and their conversion to tables.
+"""Buffer for rows of one channel between insert and flush, and their conversion to tables.
 
-Rows that were inserted for older columns of a table are adapted to its current columns, as if they
-had been committed just before the table was altered: values stay with the number of their column,
-values of dropped columns are removed, and added columns are NULL.
+Rows that were inserted before a table was altered are adapted to its current columns: values stay
+with the ordinal of their column, values of dropped columns are removed, and added columns are NULL.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     BufferSegment: TypeAlias = pa.Table | list["StoredRow"] | FastRows | DeferredRows
 
-# Clock and limits are checked after this many rows, and for rows of at least this many bytes.
+# Clock and limits are checked after this number of rows, and for rows of at least this many bytes.
 _ROWS_BETWEEN_LIMIT_CHECKS = 256
 LARGE_ROW_BYTES = 16 * 1024
 
@@ -38,9 +37,9 @@ StoredRow: TypeAlias = tuple[int | float | bool | str | bytes | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class InsertBatch:
-    """The valid rows of one insert: a table, deferred rows, or one row as stored values.
+    """Valid rows of one insert: a table, deferred rows, or one row as stored values.
 
-    A batch without rows only moves the offset token. `schema` is the schema of a single row.
+    A batch without rows only sets the offset token. `schema` is the schema of a single row.
     """
 
     data: pa.Table | DeferredRows | FastRows | StoredRow | None
@@ -53,10 +52,10 @@ class InsertBatch:
 
 @dataclass(slots=True)
 class FlushSlice:
-    """The rows that one flush takes from one channel, in order of insertion.
+    """Rows of one channel in one flush, in insertion order.
 
-    `offset_tokens` are the tokens that the flush commits, `end_token` is the last one. With
-    `flushes_without_rows` the slice is sent for its token even if it has no rows.
+    `offset_tokens` are the tokens that the flush commits. `end_token` is the last one. If
+    `flushes_without_rows` is true, the slice is sent for its token even if it has no rows.
     """
 
     segments: list[BufferSegment] = field(default_factory=list)
@@ -71,13 +70,13 @@ class FlushSlice:
 
 
 class RowBuffer:
-    """Rows that no flush has taken yet. Callers hold a lock.
+    """Buffered rows of a channel. Callers must hold a lock.
 
-    Offset tokens stay until a call has a new one. Inserted rows are added to `counts`.
+    The offset token stays until a call sets a new one. Inserted rows are added to `counts`.
 
-    Rows that were only checked are in `fast_run` and counted later, many at a time. While `fast_run`
-    has fewer than `next_check_items` items, the holder of the lock may append rows of its form to it
-    directly. Otherwise `append_fast_row` is needed.
+    Rows that were checked but not converted are in `fast_run`, and are counted later in groups.
+    While `fast_run` has fewer than `next_check_items` items, the holder of the lock may append rows
+    of the same form directly. Otherwise it must call `append_fast_row`.
     """
 
     __slots__ = ("_counted_run_rows", "_counts", "_flush_slice", "fast_run", "next_check_items")
@@ -96,21 +95,21 @@ class RowBuffer:
 
     @property
     def has_data_to_flush(self) -> bool:
-        """True if a flush takes rows or a token from here."""
+        """True if the buffer has rows or a token to flush."""
         return self._count_fast_run_rows().row_count > 0 or self._flush_slice.flushes_without_rows
 
     @property
     def size_bytes(self) -> int:
-        """Estimated size, bytes."""
+        """Estimated size in bytes."""
         return self._count_fast_run_rows().size_bytes
 
     @property
     def first_insert_ms(self) -> int:
-        """Time of the first insert, ms since 1970."""
+        """Time of the first insert in ms since 1970."""
         return self._flush_slice.first_insert_ms
 
     def append_batch(self, batch: InsertBatch, inserted_at_ms: int) -> None:
-        """Append a batch and move the offset token.
+        """Append a batch, and set the offset token.
 
         The token of a batch without rows waits for the next row (specification of v1, §7.4), or
         for `request_offset_token_flush`.
@@ -147,7 +146,7 @@ class RowBuffer:
     def append_fast_row(
         self, checker: FastRowChecker, values: Values, token: str | None, inserted_at_ms: int
     ) -> None:
-        """Append a row that was only checked; the next ones can go into `fast_run`."""
+        """Append a checked, unconverted row. The next rows may be appended to `fast_run` directly."""
         portion = self._count_fast_run_rows()
         if self.fast_run is None or self.fast_run.form is not checker:
             self.end_fast_run()
@@ -166,7 +165,7 @@ class RowBuffer:
         )
 
     def end_fast_run(self) -> None:
-        """End `fast_run`; the next row needs `append_fast_row`."""
+        """End `fast_run`, so that the next row needs `append_fast_row`."""
         self._count_fast_run_rows()
         self.fast_run = None
         self._counted_run_rows = 0
@@ -176,12 +175,12 @@ class RowBuffer:
         return token in self._count_fast_run_rows().offset_tokens
 
     def get_segments_for_update(self) -> list[BufferSegment]:
-        """Return the segments, to be changed in place."""
+        """Return the segments for modification in place."""
         self.end_fast_run()
         return self._flush_slice.segments
 
     def pop_slice(self) -> FlushSlice:
-        """Return the rows and clear the buffer."""
+        """Return the buffered rows, and clear the buffer."""
         self.end_fast_run()
         taken = self._flush_slice
         self._flush_slice = FlushSlice(end_token=taken.end_token)
@@ -209,12 +208,12 @@ class RowBuffer:
         self._counts.inserted_bytes += size_bytes
 
 
-# In larger segments, conversion costs more per row than per column.
+# In larger segments, conversion takes more time per row than per column.
 _SMALL_SEGMENT_ROWS = 256
 
 
 def find_schema_mismatch(older: TableSchema, current: TableSchema) -> str | None:
-    """Return why rows for `older` columns cannot become rows of `current`; None if they can."""
+    """Return why rows with `older` columns cannot be adapted to `current` columns, or None if they can."""
     known = {column.ordinal: column for column in older.columns}
     for column in current.columns:
         before = known.get(column.ordinal)
@@ -230,7 +229,7 @@ def find_schema_mismatch(older: TableSchema, current: TableSchema) -> str | None
 
 
 def adapt_rows(table: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return rows in chunk form with the columns of `schema`."""
+    """Adapt rows in chunk form to the columns of `schema`."""
     wanted = chunk_arrow_schema(schema)
     if table.schema.equals(wanted, check_metadata=True):
         return table
@@ -253,7 +252,7 @@ def adapt_rows(table: pa.Table, schema: TableSchema) -> pa.Table:
 def segments_to_tables(
     segments: Sequence[BufferSegment], schema: TableSchema
 ) -> list[BufferSegment]:
-    """Return segments as tables with their columns; rows in lists have the columns of `schema`."""
+    """Convert segments to tables. Rows in lists have the columns of `schema`."""
     converter = RowConverter(schema, zone=ZoneInfo("UTC"))  # the zone is not used
     return [segment_to_table(part, converter) for part in segments]
 
@@ -261,12 +260,13 @@ def segments_to_tables(
 def convert_segments_jointly(
     segment_lists: Sequence[list[BufferSegment]], schema: TableSchema
 ) -> list[pa.Table]:
-    """Convert the segments of many channels to tables in place; return the same rows, in order.
+    """Convert segments of many channels to tables in place. Return the same rows in order.
 
-    Channels with few rows are converted together: one row alone costs as much as a hundred. Rows in
-    lists have the columns of `schema`.
+    Channels with few rows are converted together, because converting one row takes as long as a
+    hundred. Rows in lists have the columns of `schema`.
     """
-    # The converter of the channel may be in use by another thread. The zone is not used.
+    # Create a converter, because another thread may be using the channel's converter. The zone is
+    # not used.
     converter = RowConverter(schema, zone=ZoneInfo("UTC"))
     places = [(parts, place) for parts in segment_lists for place in range(len(parts))]
     tables = []
@@ -288,7 +288,7 @@ def convert_segments_jointly(
 def _group_for_conversion(
     positions: Sequence[tuple[list[BufferSegment], int]],
 ) -> Iterator[list[tuple[list[BufferSegment], int]]]:
-    """Yield positions of segments in order, grouped by conversion."""
+    """Yield groups of segment positions, in order. Segments of a group have the same conversion."""
     run: list[tuple[list[BufferSegment], int]] = []
     rows = 0
     before: FastRows | None = None
@@ -312,7 +312,7 @@ def _group_for_conversion(
 
 
 def segment_to_table(segment: BufferSegment, converter: RowConverter) -> pa.Table:
-    """Return a segment as a table; rows in lists have the columns of the converter."""
+    """Convert a segment to a table. Rows in lists have the columns of the converter."""
     if isinstance(segment, (FastRows, DeferredRows)):
         return segment.to_table()
     return converter.build_table(segment) if isinstance(segment, list) else segment

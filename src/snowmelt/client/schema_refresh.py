@@ -1,7 +1,8 @@
-"""Refresh and evolution of a channel's schema after its table was altered.
+"""Refresh and evolve the schema of channels after their table was altered.
 
-A refresh fences no client: the channel keeps its client sequencer. The response with the columns
-reports whether that sequencer is still the current one, and each registration checks it again.
+A refresh does not fence clients, because the channel keeps its client sequencer. The response with
+the columns reports if another client has opened the channel, and each registration checks that
+again.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from snowmelt.wire.streaming import ChannelStatusMessage, ResponseCode
 
 _log = logging.getLogger(__name__)
 
-# Minimum time between two requests for the columns of one table.
+# Minimum time between two requests for the columns of the same table.
 _REFRESH_INTERVAL_S = 1.0
 _MAX_CACHED_SCHEMAS = 1_000
 
 
 class ChannelCommitStatus(NamedTuple):
-    """The last committed row sequencer of a channel, or why the channel has failed."""
+    """Last committed row sequencer of a channel, or the reason why the channel has failed."""
 
     row_sequencer: int | None
     failure: ChannelFailure | None
@@ -51,16 +52,16 @@ class SchemaRefresher:
         self._api_client = api_client
         self._pending_rows = pending_rows
         self._clock = clock
-        # By key of the table and unknown columns: time of the last request, and its columns.
+        # Time of the last request and its columns, by key of the table and unknown columns.
         self._cached_schemas: dict[tuple[int, frozenset[str]], _CachedSchema] = {}
 
     def refresh_channel_schema(
         self, state: ChannelState, timeout_s: float | None = None
     ) -> ChannelCommitStatus:
-        """Update a channel to the current columns and name of its table, if its client still owns it.
+        """Update a channel to the current columns and name of its table, if this client still owns it.
 
         Raises:
-            Unsupported: If the table has a new column that cannot be streamed into.
+            Unsupported: If the table has a new column whose type does not support streaming.
             ServiceUnavailable: If the service does not answer.
         """
         status = self._api_client.fetch_statuses(
@@ -86,13 +87,14 @@ class SchemaRefresher:
     ) -> bool:
         """Return True if rejected rows may be valid for the current table.
 
-        The table may have new columns, larger types or fewer NOT NULL constraints. Its columns are requested
-        at most once a second. A channel with schema evolution adds the columns that the rows need.
+        The table may have new columns, wider types or fewer NOT NULL constraints. Its columns are
+        requested at most once per second. A channel with schema evolution adds the columns that the
+        rows need.
 
         Raises:
-            Unsupported: If the table has a new column that cannot be streamed into.
-            RequestRefused: If the table must not be evolved.
-            TableNotFound: If this role must not evolve it.
+            Unsupported: If the table has a new column whose type does not support streaming.
+            RequestRefused: If schema evolution of the table is not allowed.
+            TableNotFound: If this role may not evolve the table.
             ServiceUnavailable: If the service does not answer.
         """
         evolved = state.evolves_schema and self._try_evolve_table(state, errors, data)
@@ -123,7 +125,7 @@ class SchemaRefresher:
         if names:
             self._refresh_if_stale(state, names)
         elif self._api_client.got_response_to_last_request:
-            # Without an answer, the known columns decide.
+            # If there is no response, use the known columns.
             with suppress(SnowmeltError):
                 self._refresh_if_stale(state, names, timeout_s=0.0)
         return state.target.schema is not before
@@ -131,7 +133,7 @@ class SchemaRefresher:
     def _refresh_if_stale(
         self, state: ChannelState, column_names: frozenset[str], timeout_s: float | None = None
     ) -> None:
-        """Update a channel to the columns of its table as of at most a second ago."""
+        """Update a channel to the columns of its table, unless requested within the last second."""
         key = state.target.key_id, column_names
         now = self._clock.monotonic()
         asked = self._cached_schemas.get(key)
@@ -145,10 +147,10 @@ class SchemaRefresher:
         self._cached_schemas[key] = _CachedSchema(now, state.target.schema)
 
     def adapt_entry(self, entry: ChunkEntry) -> ChannelFailure | None:
-        """Adapt rejected rows to the current columns. Return why if that is impossible.
+        """Adapt rejected rows to the current columns. Return the reason if that is impossible, else None.
 
         Raises:
-            Unsupported: If the table has a new column that cannot be streamed into.
+            Unsupported: If the table has a new column whose type does not support streaming.
             ServiceUnavailable: If the service does not answer.
         """
         state = entry.state
@@ -161,7 +163,7 @@ class SchemaRefresher:
                 f" and had confirmed them up to {entry.row_sequencer - 1}"
             )
         current = state.target
-        # The targets are equal if a table was renamed and renamed back: try again.
+        # Equal targets mean that the table was renamed and renamed back, so try again.
         reason = find_schema_mismatch(entry.target.schema, current.schema)
         if reason is not None:
             return ChannelFailure(
@@ -177,7 +179,7 @@ class SchemaRefresher:
 
 
 def failure_from_status(status: ChannelStatusMessage) -> ChannelFailure:
-    """Return the failure for a status other than 0."""
+    """Convert a status other than 0 to a failure."""
     fenced = status.status_code == ResponseCode.STALE_CLIENT_SEQUENCER
     return ChannelFailure(describe_status(status.status_code, status.message), is_fenced=fenced)
 

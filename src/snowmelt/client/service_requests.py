@@ -52,7 +52,7 @@ class ChannelName(NamedTuple):
 
 
 class ApiClient:
-    """Requests under one client prefix, which the constructor requests. Thread-safe."""
+    """Sends requests with one client prefix, which the constructor requests. Thread-safe."""
 
     def __init__(self, transport: Transport, role: str | None, timeout_s: float) -> None:
         self._transport = transport
@@ -70,7 +70,7 @@ class ApiClient:
         self.upload_grant = _make_upload_grant(configured)
 
     def renew_upload_grant(self) -> UploadGrant:
-        """Request the stage with new credentials.
+        """Request new credentials for the stage.
 
         Raises:
             SnowmeltError: If the service rejects the request or does not answer.
@@ -81,7 +81,7 @@ class ApiClient:
         )
 
     def next_request_id(self) -> str:
-        """Return an unused request ID, which makes opening idempotent."""
+        """Return a new request ID, which makes open requests idempotent."""
         return f"{self.prefix}_{next(self._request_counter)}"
 
     def open_channel(
@@ -109,7 +109,7 @@ class ApiClient:
 
     @property
     def got_response_to_last_request(self) -> bool:
-        """True if the service answered the last request."""
+        """True if the service responded to the last request."""
         return self._transport.last_error is None
 
     def fetch_statuses(
@@ -148,7 +148,7 @@ class ApiClient:
     def evolve_table(
         self, target: ChannelTarget, new_columns: Mapping[str, str], nullable_columns: Sequence[str]
     ) -> EvolveTableResponse:
-        """Add columns, by internal names and types, and drop NOT NULL from others.
+        """Add columns (internal names and types), and drop NOT NULL from others.
 
         Raises:
             SnowmeltError: If the service rejects the request or does not answer.
@@ -165,9 +165,9 @@ class ApiClient:
     def drop_channel(
         self, name: ChannelName, client_sequencer: int | None = None, key_id: int | None = None
     ) -> DropChannelResponse:
-        """Drop a channel; with a sequencer only if no client has opened it since.
+        """Drop a channel. If a sequencer is given, only if no other client has opened it since.
 
-        With the ID of its key the channel is found even if its table was renamed.
+        If the ID of its key is given, the channel is found even if its table was renamed.
 
         Raises:
             SnowmeltError: If the service rejects the request or does not answer.
@@ -185,7 +185,7 @@ class ApiClient:
         try:
             return self._send_request(_DROP_PATH, request, DropChannelResponse)
         except ChannelNotFound as error:
-            # The first attempt dropped it, and its response was lost.
+            # The first attempt has dropped the channel, and its response was lost.
             if error.fields.get("retried"):
                 return DropChannelResponse(0, "Success")
             raise
@@ -214,10 +214,10 @@ def _make_upload_grant(response: ConfigureClientResponse) -> UploadGrant:
 
 
 def schema_from_metadata(columns: Sequence[ColumnMetadata], version: int) -> TableSchema:
-    """Return the columns of a table from their metadata.
+    """Convert column metadata to the schema of a table.
 
     Raises:
-        Unsupported: If a column cannot be streamed into.
+        Unsupported: If the type of a column does not support streaming.
     """
     read = map(column_from_message, columns)
     return TableSchema(version, tuple(sorted(read, key=lambda column: column.ordinal)))
@@ -226,11 +226,11 @@ def schema_from_metadata(columns: Sequence[ColumnMetadata], version: int) -> Tab
 def make_channel_state(
     response: OpenChannelResponse, make_converter: ConverterFactory
 ) -> ChannelState:
-    """Return the state of a channel from the response to its opening.
+    """Create the state of a channel from the response to an open request.
 
     Raises:
         InternalError: If the response is incomplete.
-        Unsupported: If the table has a column that cannot be streamed into.
+        Unsupported: If the table has a column whose type does not support streaming.
     """
     names = (response.database, response.schema, response.table, response.channel)
     numbers = (response.client_sequencer, response.row_sequencer, response.encryption_key_id)

@@ -22,7 +22,7 @@ _COMPATIBILITY_MODES = (Compatibility.SNOWFLAKE, Compatibility.STRICT)
 
 
 class ClientOptions(TypedDict, total=False):
-    """The optional arguments of `Client`, described in `ClientSettings`."""
+    """Types of the optional arguments of `Client`, which `ClientSettings` describes."""
 
     max_client_lag: dt.timedelta
     name: str
@@ -40,20 +40,20 @@ class ClientOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """The optional arguments of `Client`, with their defaults.
+    """Optional arguments of `Client` with their defaults.
 
     Attributes:
-        max_client_lag: Longest time from a buffered row to its flush, 100 ms to 10 minutes.
+        max_client_lag: Maximum time from the insert of a row to its flush, 100 ms to 10 minutes.
         name: Name of the client in the log of the service.
-        account: Account in tokens. None: the first label of the host.
-        request_timeout: How long requests to open, query and drop channels are retried.
-        give_up_after: How long uncommitted rows are retried. None: without limit.
-        insert_timeout: How long an insert waits while the buffer is full.
-        max_memory: Memory for rows, bytes: half for uncommitted rows, half for their encoding.
-        when_full: "wait" for `insert_timeout`, or "raise" BufferFull at once.
-        on_problem: Called from a background thread with the error if a channel becomes invalid, or
-            if service or stage become unreachable.
-        ca_file: File with certificates to trust. None: those of the system.
+        account: Account in tokens. None: the first label of the service's host name.
+        request_timeout: Time for which requests to open, query and drop channels are retried.
+        give_up_after: Time for which uncommitted rows are retried. None: no limit.
+        insert_timeout: Time for which an insert waits if the buffer is full.
+        max_memory: Memory for rows in bytes: half for uncommitted rows, half for their encoding.
+        when_full: "wait" for `insert_timeout`, or "raise" BufferFull immediately.
+        on_problem: Function that a background thread calls with the error if a channel becomes
+            invalid, or if the service or stage becomes unreachable.
+        ca_file: File with certificates to trust. None: the certificates of the system.
         compatibility: Interpretation of ambiguous values: `snowflake` or `strict`.
         clock: Clock, for tests.
     """
@@ -104,26 +104,26 @@ class ClientSettings:
 
     @property
     def give_up_after_s(self) -> float:
-        """How long uncommitted rows are retried, seconds."""
+        """Time in seconds for which uncommitted rows are retried."""
         return math.inf if self.give_up_after is None else self.give_up_after.total_seconds()
 
     @property
     def commit_timeout_s(self) -> float:
-        """Longest wait of calls without a timeout of their own, seconds.
+        """Timeout in seconds of calls that do not specify one.
 
-        A flush may wait for the stage first, then for the service.
+        It covers a wait for the stage followed by a wait for the service.
         """
         give_up_s = _DEFAULT_GIVE_UP_AFTER_S if self.give_up_after is None else self.give_up_after_s
         return self.max_client_lag.total_seconds() + 2 * give_up_s + 60
 
     @property
     def max_waiting_bytes(self) -> int:
-        """Limit of uncommitted rows, bytes. Their encoding takes as much again."""
+        """Limit of uncommitted rows in bytes. Their encoding may take the same amount."""
         return max(self.max_memory // 2, 1)
 
 
 def parse_compatibility(mode: Compatibility | str) -> Compatibility:
-    """Return the rules of this name.
+    """Parse the name of a set of rules.
 
     Raises:
         ConfigurationError: If the name is unknown.

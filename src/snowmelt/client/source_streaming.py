@@ -1,7 +1,7 @@
-"""Stream sources with positions into a channel, each row exactly once.
+"""Stream rows of sources with positions into a channel, each exactly once.
 
-The position of a row is its offset token. The channel thus stores how far the source was read, and
-a process that is killed needs no other state.
+The position of a row is its offset token. So the channel stores how far the source was read, and no
+other state is needed after a crash.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _log = logging.getLogger(__name__)
 
 SourceRow: TypeAlias = Mapping[str, object]
 OnBackwards: TypeAlias = Literal["raise", "skip", "restart"]
-# Positions in the order that a reader expects: `b.log:9` before `b.log:10`.
+# Matches the parts of positions, which sort in natural order: `b.log:9` before `b.log:10`.
 PositionSortKey: TypeAlias = tuple[tuple[int, int | Decimal, str], ...]
 
 _ON_BACKWARDS_CHOICES = ("raise", "skip", "restart")
 _DIGITS_PATTERN = re.compile(r"(\d+)")
-# Numbers as `str` writes them.
+# Numbers in the form that `str` returns.
 _NUMBER_PATTERN = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?", re.ASCII)
 _TIME_PATTERN = re.compile(r"(?<!\d)(\d\d:\d\d:\d\d)(?:[.,](\d+))?(?!\d)", re.ASCII)
 _FRACTION_DIGITS = 18
@@ -38,10 +38,10 @@ _FRACTION_DIGITS = 18
 
 @runtime_checkable
 class PositionedSource(Protocol):
-    """What `stream` reads. An optional method `order(position)` returns the sort key of a position."""
+    """Interface of sources. An optional method `order(position)` returns the sort key of a position."""
 
     def seek(self, token: str | None) -> None:
-        """Continue after a position; None: from the beginning.
+        """Continue after a position. None: at the beginning.
 
         Raises:
             SourceWentBackwards: If the source ends before the position.
@@ -57,7 +57,7 @@ class PositionedSource(Protocol):
 
 @dataclass(slots=True)
 class StreamResult:
-    """The counts of a stream: rows inserted, rejected and skipped, and the last position in `token`.
+    """Counts of inserted, rejected and skipped rows, and the last position in `token`.
 
     With `on_error="skip_batch"`, all rows of a batch with an invalid row count as rejected.
     """
@@ -69,9 +69,9 @@ class StreamResult:
 
 
 class IterableSource:
-    """An iterable of rows with positions: numbers, names with numbers, or times.
+    """Source from an iterable of rows. Positions are numbers, names with numbers, or times.
 
-    Seeking reads and discards rows: pass a part that begins later if that is cheaper.
+    Seeking reads and discards rows. Pass an iterable that begins later if that is cheaper.
     """
 
     def __init__(
@@ -101,7 +101,8 @@ class IterableSource:
         last: str | None = None
         for row in self._iterator:
             last = str(self._get_position(row))
-            # After the committed row itself nothing is skipped, so that a smaller position is an error.
+            # Stop skipping after the committed row, so that a smaller position is detected as an
+            # error.
             if behind is None or not passing or make_position_sort_key(last) > behind:
                 passing = False
                 yield last, row
@@ -244,15 +245,16 @@ def stream(
     on_refused: Callable[[str, RowError], None] | None = None,
     stop: threading.Event | None = None,
 ) -> StreamResult:
-    """Read a source into a channel, each row exactly once, and wait until all rows are committed.
+    """Stream a source into a channel, each row exactly once, and wait until all rows are committed.
 
-    Reading continues after the committed offset token of the channel: call it again after a crash.
+    Reading begins after the channel's committed offset token, so call this function again after a
+    crash.
 
     Args:
         source: An object with `positions()` and `seek(token)`, or an iterable of rows with `position`.
         channel: The channel. No other source may insert into it.
-        position: Returns the position of a row of an iterable, such as `lambda row: row["id"]`.
-            Positions ascend; numbers within them compare as numbers.
+        position: Function that returns the position of a row of an iterable, such as `lambda row:
+            row["id"]`. Positions must ascend. Numbers in texts are compared as numbers.
         batch_rows: Rows per insert and offset token.
         on_backwards: What to do if the source has smaller positions than the committed one: "raise",
             "skip" them, or "restart" from the beginning of the source.
@@ -280,7 +282,7 @@ def stream(
 
 
 def make_position_sort_key(position: str) -> PositionSortKey:
-    """Return the sort key of a position: numbers and times by value, other texts part by part."""
+    """Return the sort key of a position. Numbers and times sort by value, other texts by their parts."""
     if _NUMBER_PATTERN.fullmatch(position):
         return ((0, Decimal(position), ""),)
     parts = _DIGITS_PATTERN.split(_TIME_PATTERN.sub(_pad_fraction, position))

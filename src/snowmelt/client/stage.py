@@ -1,4 +1,4 @@
-"""Blob stage of a client: uploads to a local folder or an S3 bucket.
+"""Upload blobs to the stage, a local folder or an S3 bucket.
 
 Uploads to S3 are signed and use kept-alive connections and renewed credentials. A failed upload can
 be repeated: it writes the same bytes under the same name.
@@ -37,18 +37,19 @@ def encode_url_path(*parts: str) -> str:
 _log = logging.getLogger(__name__)
 
 _CONNECTION_ERRORS = (OSError, http.client.HTTPException)
-# Error codes that ask for new credentials.
+# Error codes after which credentials are renewed.
 _EXPIRED_CREDENTIAL_CODES = frozenset(
     {"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "TokenRefreshRequired"}
 )
-# Credentials are renewed when less than this fraction of their lifetime is left, at most once a second.
+# Credentials are renewed when less than this fraction of their lifetime is left, at most once per
+# second.
 _RENEWAL_REMAINING_FRACTION = 0.2
 _MAX_RESPONSE_BYTES = 64 * 1024
 _MAX_REASON_CHARACTERS = 300
 
 
 class UploadGrant(NamedTuple):
-    """A stage location from the service, and its lifetime in seconds (None: unlimited)."""
+    """An upload location from the service, and its lifetime in seconds (None: unlimited)."""
 
     location: StageLocation
     expires_in_s: float | None
@@ -77,7 +78,7 @@ class _S3Response(NamedTuple):
 
 
 class S3BlobStage:
-    """The part of a bucket that one client may write. Thread-safe."""
+    """Uploads to one client's prefix of a bucket. Thread-safe."""
 
     def __init__(
         self,
@@ -88,14 +89,14 @@ class S3BlobStage:
         timeout_s: float,
         ssl_context_factory: Callable[[], ssl.SSLContext],
     ) -> None:
-        """Prepare uploads.
+        """Create the stage. Sends no request.
 
         Args:
             grant: A location of type S3.
             renew_grant: Requests a new grant of the same location from the service.
-            clock: Clock for signatures and for the expiry of credentials.
-            timeout_s: Timeout of each connection step, seconds.
-            ssl_context_factory: Creates the TLS context.
+            clock: Clock for signatures and the expiration of credentials.
+            timeout_s: Timeout of each connection step in seconds.
+            ssl_context_factory: Function that creates the TLS context.
 
         Raises:
             StageUnavailable: If the location is invalid.
@@ -106,7 +107,7 @@ class S3BlobStage:
         self._ssl_context_factory = ssl_context_factory
         self._ssl_context: ssl.SSLContext | None = None
         self._lock = threading.Lock()
-        # Held during a request to the service; uploads do not wait for it.
+        # Held during a request to the service. Uploads do not wait for it.
         self._renewal_lock = threading.Lock()
         self._idle_connections: list[tuple[str, http.client.HTTPConnection]] = []
         self._is_closed = False
@@ -115,11 +116,11 @@ class S3BlobStage:
         self._location = self._parse_grant(grant)
 
     def put(self, path: str, data: BytesLike) -> None:
-        """Write a whole object. After a failure, nothing is visible.
+        """Write a whole object. After a failure, no part of it is visible.
 
         Raises:
-            StageUnavailable: If the store does not answer or rejects the request, or the credentials
-                cannot be renewed. A later retry may succeed.
+            StageUnavailable: If the store does not respond or rejects the request, or the
+                credentials cannot be renewed. A later retry may succeed.
         """
         place = self._get_valid_location()
         digest = hashlib.sha256(data).hexdigest()
@@ -133,7 +134,7 @@ class S3BlobStage:
             raise StageUnavailable(reason=f"{where} answers HTTP {answer.status}: {said}")
 
     def close(self) -> None:
-        """Close idle connections; later uploads close theirs."""
+        """Close idle connections. Connections of later uploads are closed after use."""
         with self._lock:
             self._is_closed = True
             idle, self._idle_connections = self._idle_connections, []
@@ -141,7 +142,7 @@ class S3BlobStage:
             connection.close()
 
     def _try_recover(self, response: _S3Response, location: _UploadLocation) -> bool:
-        """Correct the clock or renew the credentials. Return True if the request should be repeated."""
+        """Correct the clock skew or renew the credentials. Return True if the request may be repeated."""
         if response.code == "RequestTimeTooSkewed" and response.date is not None:
             self._clock_skew = response.date - self._clock.now()
             return True
@@ -151,7 +152,7 @@ class S3BlobStage:
         return False
 
     def _get_valid_location(self) -> _UploadLocation:
-        """Return the location, with credentials that do not expire soon."""
+        """Return the location with credentials that do not expire soon."""
         place, now = self._location, self._clock.monotonic()
         if now < place.renew_at:
             return place
@@ -164,7 +165,7 @@ class S3BlobStage:
             return place
 
     def _renew_credentials(self, expiring: _UploadLocation) -> _UploadLocation:
-        """Renew the credentials, unless another thread has done it."""
+        """Renew the credentials, unless another thread has just renewed them."""
         with self._renewal_lock:
             if self._location is not expiring:
                 return self._location
@@ -291,7 +292,7 @@ def _make_unavailable_error(location: _UploadLocation, error: BaseException) -> 
 
 
 def _find_xml_element(body: bytes, tag: bytes) -> str:
-    """Return the text of an element of an S3 error document, or an empty text."""
+    """Return the text of an element of an S3 error document, or an empty string."""
     found = re.search(b"<" + tag + b">([^<]*)<", body)
     return found[1].decode("utf-8", "replace") if found else ""
 
@@ -304,10 +305,10 @@ def _parse_http_date(text: str | None) -> dt.datetime | None:
 
 
 class BlobStage(Protocol):
-    """The operations of a store that a client needs."""
+    """Interface of stages: the operations that a client needs."""
 
     def put(self, path: str, data: BytesLike) -> None:
-        """Write a whole object. After a failure, nothing is visible."""
+        """Write a whole object. After a failure, no part of it is visible."""
 
     def close(self) -> None:
         """Close connections. Idempotent."""
@@ -321,11 +322,11 @@ class _LocalFolderStage:
         self._folder_name = folder_name
 
     def put(self, path: str, data: BytesLike) -> None:
-        """Write a whole object into the folder. After a failure, nothing is visible."""
+        """Write a whole object into the folder. After a failure, no part of it is visible."""
         self._store.put(f"{self._folder_name}/{path}", data)
 
     def close(self) -> None:
-        """Do nothing: there are no connections."""
+        """Do nothing, because there are no connections."""
 
 
 def open_stage(
@@ -335,16 +336,17 @@ def open_stage(
     *,
     timeout_s: float,
 ) -> BlobStage:
-    """Return the stage of a grant.
+    """Open the stage of a grant.
 
     Args:
         grant: The grant from the service.
-        renew_grant: Requests a new grant, with new credentials, from the service.
-        settings: Settings of the client, for clock and certificates.
-        timeout_s: Timeout of each connection step to a bucket, seconds.
+        renew_grant: Function that requests a grant with new credentials from the service.
+        settings: Settings of the client, which have the clock and the certificates.
+        timeout_s: Timeout in seconds of each connection step to a bucket.
 
     Raises:
-        StageUnavailable: If the folder is not on this machine, or the bucket has no address.
+        StageUnavailable: If the folder does not exist on this machine, or the bucket has no
+            address.
         Unsupported: If this version cannot write stages of this type.
     """
     location = grant.location
@@ -362,12 +364,13 @@ def open_stage(
             instead="use one in a folder, or behind the service's S3 endpoint",
         )
     folder = Path(location.location)
-    # A new folder here would be on a disk that the service does not read.
+    # Do not create the folder: it would be on a disk that the service does not read.
     if not folder.parent.is_dir():
         reason = f"{folder.parent} is not a folder on this machine; client and service share it"
         raise StageUnavailable(reason=reason)
     try:
-        # Not the folder itself: the service deletes it with the last blob of an idle client.
+        # Use the parent folder, because the service deletes the folder with the last blob of an
+        # idle client.
         return _LocalFolderStage(LocalStore(folder.parent), folder.name)
     except OSError as error:
         raise StageUnavailable(reason=f"{folder}: {error.strerror}") from error

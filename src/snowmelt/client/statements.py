@@ -1,4 +1,4 @@
-"""SQL statements over HTTP, run by the service as a user of the catalog."""
+"""Public class `StatementClient`: runs SQL statements on a service over HTTP."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from snowmelt.wire.statements import (
     decode_rows,
 )
 
-# The longest wait for a result: a COPY may take minutes.
+# Maximum wait for a result in seconds. A COPY may take minutes.
 _TIMEOUT_S = 3600.0
-# The connection was not made, so the service has not seen the statement.
+# Errors of connection attempts, after which the service has not received the statement.
 _NOT_SENT_ERRORS = (ConnectionRefusedError, socket.gaierror)
 
 
 class StatementRows(NamedTuple):
-    """The result of a statement; one without rows has the one column `status`."""
+    """Result of a statement. A statement without rows has a single column `status`."""
 
     columns: tuple[str, ...]
     rows: list[tuple[object, ...]]
@@ -48,7 +48,7 @@ class StatementRows(NamedTuple):
 
 
 class StatementClient:
-    """Runs SQL statements on a service, one at a time; thread-safe.
+    """Runs SQL statements on a service, one at a time. Thread-safe.
 
     Queries of table rows are not accepted: query engines read the tables.
     """
@@ -65,18 +65,18 @@ class StatementClient:
         schema: str | None = None,
         ca_file: str | None = None,
     ) -> None:
-        """Prepare requests; nothing is sent yet.
+        """Create a client. Sends no request.
 
         Args:
-            url: The service, such as `http://127.0.0.1:8080`.
-            user: The user whose public key the service has.
-            private_key: RSA key: PEM text, base64 PKCS#8, or the path of a file. Without user
-                and key no token is sent, which only a service with `--dev` accepts.
-            oauth: Instead of user and key, as for `Client`.
+            url: URL of the service, such as `http://127.0.0.1:8080`.
+            user: User whose public key is stored in the service.
+            private_key: RSA key as PEM text, base64 PKCS#8, or the path of a file. Without user and
+                key, the client sends no token, which only a service with `--dev` accepts.
+            oauth: As for `Client`. Replaces user and key.
             role: Role to act as. None: the user's default role.
-            database: Database of names without one.
-            schema: Schema of names without one. None: PUBLIC.
-            ca_file: Certificates to trust. None: those of the system.
+            database: Database for names that do not include one.
+            schema: Schema for names that do not include one. None: PUBLIC.
+            ca_file: File with certificates to trust. None: the certificates of the system.
 
         Raises:
             ConfigurationError: If an argument is invalid.
@@ -96,10 +96,10 @@ class StatementClient:
 
         Raises:
             StatementError: If the statement cannot be parsed.
-            StatementFailed: If the service rejects the statement, with the reason.
-            AuthenticationFailed: If the service does not accept the token.
-            ServiceUnavailable: If the service cannot be reached; the statement did not run.
-            UnknownOutcome: If the connection broke before the answer; the statement may have run.
+            StatementFailed: If the service rejects the statement. The error has the reason.
+            AuthenticationFailed: If the service rejects the token.
+            ServiceUnavailable: If the service cannot be reached. The statement did not run.
+            UnknownOutcome: If the connection broke before the response. The statement may have run.
         """
         request = StatementRequest(statement, self._database, self._schema, self._role)
         url = self._transport.address.url

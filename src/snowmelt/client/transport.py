@@ -1,8 +1,8 @@
-"""HTTP requests to the service: kept-alive connections, tokens, retries, errors (§1.5, §2.8).
+"""Send HTTP requests to the service, with connection reuse, tokens and retries.
 
-Every request of v1 may safely arrive twice. After a broken connection, a timeout or an HTTP status
-of 408, 429 or 5xx, the same bytes are sent again until the backoff's timeout expires. A status code
-of the service other than 0 becomes an error (specification of v1, §2.7).
+All requests of v1 are idempotent. After a broken connection, a timeout or an HTTP status of 408,
+429 or 5xx, the same bytes are sent again until the backoff's deadline. A status code of the service
+other than 0 becomes an error. (Specification of v1, §1.5, §2.7, §2.8.)
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _MAX_IDLE_CONNECTIONS = 4
 _CONNECTION_ERRORS = (OSError, http.client.HTTPException)
 _STALE_CONNECTION_ERRORS = (http.client.RemoteDisconnected, ConnectionError)
 _MAX_REASON_CHARACTERS = 500
-# Statuses of proxies and load balancers while the service behind them is replaced.
+# Statuses that proxies and load balancers return while the service behind them is replaced.
 _INTERMEDIARY_STATUSES = frozenset({403, 404, 405, 407, 421, 425})
 
 
 class ApiResponse(Protocol):
-    """The fields that every response has."""
+    """Fields that all responses have."""
 
     status_code: int
     message: str
@@ -62,7 +62,7 @@ class _HttpResponse(NamedTuple):
 
 
 class ServiceAddress(NamedTuple):
-    """The parsed address of a service."""
+    """Parsed URL of a service."""
 
     url: str
     uses_tls: bool
@@ -101,10 +101,10 @@ class Transport:
     """Sends the requests of one client. Thread-safe.
 
     Attributes:
-        timeout_s: Timeout of each connection step, seconds.
-        last_error: Why the last attempt failed; None after a success.
-        on_trouble: Called with the first of several consecutive errors.
-        stop_event: Ends all waits for retries.
+        timeout_s: Timeout of each connection step in seconds.
+        last_error: Reason why the last attempt failed, or None after a success.
+        on_trouble: Function that is called with the first of several consecutive errors.
+        stop_event: Event that ends all waits for retries.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Transport:
         }
 
     def make_backoff(self, timeout_s: float) -> Backoff:
-        """Return a backoff for one or more requests."""
+        """Create a backoff for one or more requests."""
         return Backoff(timeout_s, self._clock)
 
     def send_request(
@@ -144,11 +144,11 @@ class Transport:
         """Send a request, with retries, and return a response with status 0.
 
         Raises:
-            ServiceUnavailable: If the backoff ends without a definite response: no response, HTTP 408,
-                429 or 5xx, or codes 7 and 10. The request may have been carried out.
-            AuthenticationFailed: If the service answers HTTP 401 to a new token, too.
-            SnowmeltError: If the service rejects the request. The class depends on the code; the field
-                `retried` tells whether the request was sent more than once.
+            ServiceUnavailable: If the backoff ends without a definite response: no response, HTTP
+                408, 429 or 5xx, or codes 7 and 10. The request may have been executed.
+            AuthenticationFailed: If the service also responds with HTTP 401 to a new token.
+            SnowmeltError: If the service rejects the request. The class depends on the code. The
+                field `retried` is True if the request was sent more than once.
         """
         body = msgspec.json.encode(request)
         retried = False
@@ -169,12 +169,13 @@ class Transport:
             self.wait_before_retry(backoff, self.make_unavailable_error(str(refusal)))
 
     def post_once(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """Send a request that must not arrive twice. Return HTTP status and body of the response.
+        """Send a request that must not arrive twice. Return the HTTP status and body of the response.
 
         Raises:
-            ServiceUnavailable: If no response came; its cause is the error of the connection.
+            ServiceUnavailable: If there was no response. Its cause is the error of the connection.
         """
-        # On a kept-alive connection, a lost response looks like a stale connection.
+        # Use a new connection: on a reused one, a lost response cannot be distinguished from a
+        # stale connection.
         self._close_pooled_connections()
         reply = self._post_with_token(path, body)
         return reply.status, reply.body
@@ -183,7 +184,7 @@ class Transport:
         """Wait before the next attempt.
 
         Raises:
-            ServiceUnavailable: `failure`, if the backoff has ended or the client stops.
+            ServiceUnavailable: If the backoff has ended or the client stops; raises `failure`.
         """
         if self.last_error is None and self.on_trouble is not None:
             self.on_trouble(failure)
@@ -210,20 +211,31 @@ class Transport:
         self.stop_event.set()
 
     def _send_once(self, path: str, body: bytes, response_type: type[ResponseT]) -> ResponseT:
+        content = self.post_idempotent(path, body)
+        try:
+            return msgspec.json.decode(content, type=response_type)
+        except msgspec.DecodeError as error:
+            # A proxy answered, or the response is truncated: retry.
+            raise self.make_unavailable_error(f"its answer cannot be read ({error})") from error
+
+    def post_idempotent(self, path: str, body: bytes) -> bytes:
+        """Send a request that may arrive twice, without retries, and return the body of the response.
+
+        Raises:
+            ServiceUnavailable: If there is no response, or HTTP 408, 429 or 5xx.
+            AuthenticationFailed: If the service answers HTTP 401 to a new token, too.
+            RequestRefused: If the service rejects the request.
+        """
         reply = self._post_with_token(path, body)
         if reply.status == HTTPStatus.OK:
-            try:
-                return msgspec.json.decode(reply.body, type=response_type)
-            except msgspec.DecodeError as error:
-                # A proxy answered, or the response is truncated: retry.
-                raise self.make_unavailable_error(f"its answer cannot be read ({error})") from error
+            return reply.body
         said = _describe_response(reply)
         if reply.status == HTTPStatus.UNAUTHORIZED:
             if self._token_provider is None:
                 raise AuthenticationFailed(
                     reason="the client has none; give it user and private_key"
                 )
-            # The message of the service is a whole sentence.
+            # The message of the service is a complete sentence.
             raise AuthenticationFailed(_find_response_message(reply) or None, reason=said)
         if reply.status in {408, 429} or reply.status >= 500:
             raise self.make_unavailable_error(said)
@@ -255,7 +267,8 @@ class Transport:
                 try:
                     return self._post_on_connection(kept, target, body, headers)
                 except _STALE_CONNECTION_ERRORS:
-                    # The service closed the idle connection; the others are as old.
+                    # The service has closed the idle connection. Close the other idle ones, too,
+                    # which are as old.
                     self._close_pooled_connections()
             return self._post_on_connection(self._open_connection(), target, body, headers)
         except ssl.SSLCertVerificationError as error:
@@ -316,15 +329,15 @@ class Transport:
             connection.close()
 
     def make_unavailable_error(self, reason: str) -> ServiceUnavailable:
-        """Return a ServiceUnavailable error with this reason."""
+        """Create a ServiceUnavailable error with this reason."""
         return ServiceUnavailable(url=self.address.url, reason=reason)
 
 
 def make_ssl_context(ca_file: str | None) -> ssl.SSLContext:
-    """Return a TLS context that trusts the certificates of a file, or of the system if None.
+    """Create a TLS context that trusts the certificates in a file, or of the system if it is None.
 
     Raises:
-        ConfigurationError: If the file has no certificates.
+        ConfigurationError: If the file contains no certificates.
     """
     try:
         return ssl.create_default_context(cafile=ca_file)
@@ -335,7 +348,7 @@ def make_ssl_context(ca_file: str | None) -> ssl.SSLContext:
 
 
 def _is_from_intermediary(response: _HttpResponse) -> bool:
-    """Return True if a proxy answered instead of the service."""
+    """Return True if a proxy responded instead of the service."""
     if not (response.status in _INTERMEDIARY_STATUSES or 300 <= response.status < 400):
         return False
     try:
@@ -346,7 +359,7 @@ def _is_from_intermediary(response: _HttpResponse) -> bool:
 
 
 def _describe_response(response: _HttpResponse) -> str:
-    """Return the text of a response that is not 200, as one short line."""
+    """Return the text of a response with a status other than 200, as one short line."""
     said = _find_response_message(response)
     if said is None:
         said = " ".join(response.body.decode("utf-8", "replace").split())
@@ -360,7 +373,7 @@ def _describe_response(response: _HttpResponse) -> str:
 
 
 def _find_response_message(response: _HttpResponse) -> str | None:
-    """Return the message of a JSON response, "" if it has none; None if it is not JSON."""
+    """Return the message of a JSON response, "" if it has none, or None if it is not JSON."""
     try:
         document = msgspec.json.decode(response.body)
     except msgspec.DecodeError:
@@ -369,7 +382,7 @@ def _find_response_message(response: _HttpResponse) -> str | None:
 
 
 def _describe_connection_error(error: Exception, address: ServiceAddress) -> str:
-    """Return why there was no response, with a hint if HTTP met HTTPS."""
+    """Return why there was no response, with a hint if HTTP and HTTPS were confused."""
     said = str(error) or type(error).__name__
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
         return f"{said}; what listens there speaks HTTP: write http://{address.host}:{address.port}"
@@ -378,7 +391,7 @@ def _describe_connection_error(error: Exception, address: ServiceAddress) -> str
     return said
 
 
-# --- What a status code of the service means to the caller (specification of v1, §2.7).
+# --- Errors for status codes of the service (specification of v1, §2.7).
 
 TRANSIENT_CODES = frozenset({int(ResponseCode.QUEUE_FULL), int(ResponseCode.TRY_AGAIN)})
 
@@ -407,7 +420,7 @@ _REASON_TEXTS: dict[int, str] = {
 
 
 def error_for_status(code: int, message: str | None, url: str) -> errors.SnowmeltError:
-    """Return the error for a `status_code` other than 0, with the message of the service if it has one."""
+    """Create the error for a `status_code` other than 0, with the message of the service if it has one."""
     text = message or describe_status(code, None)
     kind = _ERROR_CLASSES.get(code)
     if kind is None:
@@ -416,7 +429,7 @@ def error_for_status(code: int, message: str | None, url: str) -> errors.Snowmel
 
 
 def describe_status(code: int, message: str | None) -> str:
-    """Return why the service rejected the rows of a channel, with the code."""
+    """Return the reason why the service rejected the rows of a channel, including the code."""
     text = message or _REASON_TEXTS.get(code) or _describe_code(code)
     return f"{text.rstrip('.')} (code {code})"
 

@@ -1,10 +1,10 @@
 """Server side of Snowpipe Streaming: channels, registrations and the row API.
 
-`channels`: client configuration; opening, checking and dropping channels; schema evolution by clients.
+`channels`: configures clients; opens, checks and drops channels; evolves schemas for clients.
 `channel_write_batcher`: groups small catalog writes of many clients into a few transactions.
 `stage_locations`: upload locations and credentials for the blobs of a client.
 `registration_structure_check`: structural checks of a registration, without any lookup.
-`migration_backlog`: tables whose migration backlog exceeds the limit.
+`migration_backlog`: back-pressure for tables whose migration backlog exceeds the limit.
 `registration_verifier`: checks registrations against the stage; caches immutable catalog data.
 `decoder_pool`: child processes that decode blobs.
 `blob_decoder`: reads, decrypts and decodes blobs.

@@ -32,10 +32,10 @@ class WorkQueue(Generic[_Item]):
             self._wake_thread()
 
     def pop_batch(self, max_items: int) -> list[_Item]:
-        """Wait for items and return up to `max_items` of them; an empty list once closed and drained."""
+        """Wait for items and return up to `max_items`. Return an empty list once closed and drained."""
         while True:
             self._tokens.get()
-            # Cleared before the queue is read, so that any later `put` sends a new token.
+            # Clear the flag before reading the queue, so that any later `put` sends a new token.
             self._is_wake_pending = False
             taken: list[_Item] = []
             while len(taken) < max_items:
@@ -61,7 +61,8 @@ class WorkQueue(Generic[_Item]):
 class WorkerPool(Generic[_Item]):
     """Worker threads that handle queued items in batches until the pool is closed.
 
-    `handle` gets up to `limit` items and must not raise. There is one thread for each of `names`.
+    `handle` receives up to `limit` items and must not raise. There is one thread for each name in
+    `names`.
     """
 
     def __init__(

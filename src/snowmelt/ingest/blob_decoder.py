@@ -1,8 +1,8 @@
-"""Read, hash, decrypt and decode the blobs on the stage.
+"""Read, hash, decrypt and decode blobs on the stage.
 
-Needs no catalog, so it can run in a process of its own (`decoder_pool`). A row that is reported as
-committed must stay readable, and statistics that a client sends must not hide a row. The statistics
-stored for queries are therefore collected from the decoded rows.
+Needs no catalog, so it can run in a child process (`decoder_pool`). Committed rows must stay
+readable, and wrong statistics from a client must not hide rows from queries. The statistics stored
+for queries are therefore computed from the decoded rows.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from snowmelt.wire.streaming import ChunkStatisticsMessage, ResponseCode
 if TYPE_CHECKING:
     Schemas: TypeAlias = Mapping[int, Mapping[int, TableSchema]]
 
-# Larger blobs are hashed in pieces, and their chunks are read one at a time.
+# Larger blobs are hashed block by block, and their chunks are read one at a time.
 _MAX_IN_MEMORY_BYTES = 32 * 1024 * 1024
 _READ_SIZE_BYTES = 8 * 1024 * 1024
-# Chunks up to this size are decoded together. Larger ones would hold too much memory.
+# Chunks up to this size are decoded together. Larger ones would need too much memory.
 _SMALL_CHUNK_BYTES = 256 * 1024
 # Reads from a remote stage are bound by latency, not by the processor.
 _READ_THREADS = 16
@@ -44,10 +44,11 @@ _statistics_decoder = msgspec.json.Decoder(ChunkStatisticsMessage)
 
 
 class ChunkDecodeJob(msgspec.Struct, frozen=True, array_like=True):
-    """A chunk to decode: its location, the client's claims, and the schema versions it may have.
+    """A chunk to decode: location, claims of the client, and possible schema versions.
 
-    `claimed_statistics` are the client's statistics as JSON. `schema_versions` are the known schema versions
-    of `table_id`. `is_final`: no newer versions exist, so a chunk that fits none is rejected.
+    `claimed_statistics` are the client's statistics as JSON. `schema_versions` are the cached
+    schema versions of `table_id`. If `is_final` is True, no newer versions exist, and a chunk that
+    fits none is rejected.
     """
 
     offset: int
@@ -64,7 +65,7 @@ class ChunkDecodeJob(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BlobDecodeJob(msgspec.Struct, frozen=True, array_like=True):
-    """A blob to decode: its path, its location in the stage, and the MD5 that the client claims."""
+    """A blob to decode: path, location in the stage, and the MD5 that the client claims."""
 
     path: str
     stage_path: str
@@ -75,8 +76,8 @@ class BlobDecodeJob(msgspec.Struct, frozen=True, array_like=True):
 class ChunkDecodeResult(msgspec.Struct, frozen=True, array_like=True):
     """Result of one chunk: its schema version and statistics, or an error code and message.
 
-    `may_fit_newer_schema`: newer columns could make the chunk acceptable. `failure_traceback` is the traceback
-    of an unexpected error in the decoder.
+    `may_fit_newer_schema` is True if a newer schema version could accept the chunk.
+    `failure_traceback` is the traceback of an unexpected error in the decoder.
     """
 
     schema_version: int = 0
@@ -112,9 +113,9 @@ def reject_all_chunks(job: BlobDecodeJob, code: ResponseCode, message: str) -> B
 def decode_blobs(
     stage: Store, jobs: Sequence[BlobDecodeJob], schemas: Schemas
 ) -> list[BlobDecodeResult]:
-    """Decode blobs and return one result for each, in order.
+    """Decode blobs. Return one result for each, in order.
 
-    `schemas`, by table ID and version, must contain at least the versions that the jobs name.
+    `schemas` maps table ID and version to columns. It must contain the versions in the jobs.
     """
     if isinstance(stage, LocalStore) or len(jobs) == 1:
         opened = [_decrypt_blob(job, _open_verified_blob(stage, job), schemas) for job in jobs]
@@ -137,7 +138,7 @@ def decode_blobs(
 
 @dataclass(frozen=True, slots=True)
 class _SmallChunk:
-    """A small chunk that will be decoded together with others; `error_prefix` starts its messages."""
+    """A small chunk that will be decoded together with others. `error_prefix` begins its messages."""
 
     chunk: chunk_content_check.DecryptedChunk
     error_prefix: str
@@ -192,7 +193,7 @@ def _make_failure_result(error_prefix: str, error: Exception) -> ChunkDecodeResu
 
 
 def _open_verified_blob(stage: Store, job: BlobDecodeJob) -> _BlobReader | BlobDecodeResult:
-    """Return a reader of a blob whose MD5 is the claimed one, or a result that rejects it."""
+    """Return a reader of a blob after checking its MD5, or a result that rejects the blob."""
     wrong = ResponseCode.BLOB_FORMAT_WRONG
     try:
         info, start = stage.read_prefix(job.stage_path, _MAX_IN_MEMORY_BYTES)
@@ -226,7 +227,7 @@ def _open_verified_blob(stage: Store, job: BlobDecodeJob) -> _BlobReader | BlobD
 def _decode_or_defer_chunk(
     chunk: ChunkDecodeJob, job: BlobDecodeJob, data: _BlobReader, schemas: Schemas
 ) -> ChunkDecodeResult | _SmallChunk:
-    """Return the result of a chunk, or a small chunk that is decrypted but not decoded yet."""
+    """Decode a chunk and return its result. Return a small chunk decrypted, for later decoding."""
     where = f"The chunk at {chunk.offset} of blob {job.path}"
     known = schemas[chunk.table_id]
     versions = {number: known[number] for number in chunk.schema_versions}
@@ -284,7 +285,7 @@ def _decrypt_and_check_chunk(
             ResponseCode(code), f"{error_prefix}: {reason}", may_fit_newer_schema=True
         )
     if not chunk.must_decode:
-        # Only bounds collected from the rows are stored: claimed bounds must never prune a chunk.
+        # Store only bounds computed from the rows: a client's bounds must never prune a chunk.
         return ChunkDecodeResult(schema.version, column_statistics.NO_STORED_STATISTICS)
     opened = _SmallChunk(
         chunk_content_check.DecryptedChunk(parquet, footer, schema, claimed, path), error_prefix
@@ -303,7 +304,7 @@ def _find_schema_version(
     *,
     is_final: bool,
 ) -> TableSchema:
-    """Return the schema version that a chunk was written for, else the newest that it fits."""
+    """Return the schema version that a chunk was written for, or else the newest one that it fits."""
     known = find_written_schema(footer, schemas_by_version)
     if known is not None:
         return known
@@ -319,7 +320,7 @@ def _find_schema_version(
 
 @dataclass(eq=False, slots=True)
 class _BlobReader:
-    """A blob's bytes: kept in `_whole` if the blob is small, else read range by range."""
+    """Reads a blob: a small one completely into `_whole`, a larger one range by range."""
 
     _stage: Store
     _stored_at: str

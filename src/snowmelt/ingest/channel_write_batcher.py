@@ -1,8 +1,8 @@
 """Group small catalog writes of many clients into a few transactions.
 
-Opening a thousand channels at the same time would need a thousand transactions, each with a disk
-sync. Pending writes share a transaction instead. Writes of one kind run in one call, with as many
-statements as a single write. Every other write runs in a savepoint of its own.
+Opening a thousand channels separately would need a thousand transactions, each with a disk sync.
+Pending writes share a transaction instead. Writes of the same kind are executed in one call, with
+as many statements as a single write. Every other write has a separate savepoint.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ _MAX_GROUP_WRITES = 256
 # A commit of rows waits for at most one group. An open takes about 0.1 ms, a drop 1 ms, a sync 1–5 ms.
 _GROUP_TIMEOUT_S = 0.05
 _MAX_ITEMS_PER_CALL = 64
-# On PostgreSQL a group waits for row locks of its own table while other groups continue.
+# Number of threads. On PostgreSQL, a group waits for row locks of its table while other groups
+# continue.
 _POSTGRES_THREADS = 4
 
 
-# Errors that every other write of the group would hit as well, each after the same timeout.
+# Errors that every other write of the group would also get, each after the same timeout.
 _GROUP_ERRORS = (CatalogBusy, CatalogUnavailable, UnknownOutcome)
 
 
@@ -57,10 +58,10 @@ class _PendingWrite:
 
 
 class WriteBatcher:
-    """Group commit of writes from any thread; each write has a future for its result.
+    """Group commit of writes. Thread-safe. Each write has a future for its result.
 
-    A write that raises is rolled back alone; the others of its group are committed. On PostgreSQL
-    a group holds the locks of one key only, so two groups cannot deadlock.
+    If a write raises an error, only that write is rolled back. On PostgreSQL, a group holds the
+    locks of a single key, so two groups cannot deadlock.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -80,14 +81,14 @@ class WriteBatcher:
         """Queue a write and return the future of its result.
 
         Args:
-            work: Called with a writing transaction, which it must neither commit nor roll back. Called
-                a second time if its group fails.
+            work: Receives a write transaction, which it must neither commit nor roll back. Called a
+                second time if its group fails.
             group_key: Identifies what the write locks.
 
         Raises:
             ServiceBusy: If `close` was called.
         """
-        # A separate function object, so the write never shares a call.
+        # A new function object, so that this write never shares a call with others.
         return self.submit_item(partial(_execute_in_savepoint, work), None, group_key=group_key)
 
     def submit_item(
@@ -97,12 +98,12 @@ class WriteBatcher:
         *,
         group_key: Hashable,
     ) -> Future[_Result]:
-        """Queue an item of `work` and return the future of its result; see `submit`.
+        """Queue an item for `work`, which handles many items in one call. Return the item's future.
 
         Args:
-            work: Called with a writing transaction and all queued items in order; returns a result or
-                an error for each. An exception rolls back the whole group. It becomes an item's own
-                error only if `work` raises it for that item alone.
+            work: Receives a write transaction and all queued items in order. Returns a result or an
+                error for each. An exception rolls back the whole group; each item is then handled
+                alone, and gets the exception that `work` raises for it.
             item: The item.
             group_key: Identifies what the write locks.
 
@@ -119,7 +120,7 @@ class WriteBatcher:
         self._workers.close()
 
     def _execute_writes(self, writes: Sequence[_PendingWrite]) -> None:
-        # After this call a caller cannot cancel its write.
+        # After this call, a caller cannot cancel its write.
         waiting = deque(write for write in writes if write.future.set_running_or_notify_cancel())
         while waiting:
             group = self._pop_writes_with_same_key(waiting)
@@ -136,7 +137,7 @@ class WriteBatcher:
                     except Exception as alone:  # noqa: BLE001 - reported to the caller
                         _fail_writes([write], alone)
             else:
-                # Writes that did not fit into this group come first in the next one.
+                # Writes that did not fit into this group are first in the next one.
                 waiting.extendleft(reversed(group[done:]))
 
     def _pop_writes_with_same_key(self, pending: deque[_PendingWrite]) -> list[_PendingWrite]:
@@ -152,7 +153,7 @@ class WriteBatcher:
         return group
 
     def _commit_group(self, group: Sequence[_PendingWrite]) -> int:
-        """Execute writes in one transaction until its time limit; return their number."""
+        """Execute writes in one transaction until its time limit. Return the number of executed writes."""
         results: list[Any] = []
         with self._database.writing() as connection:
             end = self._clock.monotonic() + _GROUP_TIMEOUT_S
@@ -171,7 +172,7 @@ class WriteBatcher:
 def _execute_in_savepoint(
     work: Callable[[sa.Connection], Any], connection: sa.Connection, items: Sequence[None]
 ) -> list[Any]:
-    """Return the result of `work` for its only item, or the error that it raises."""
+    """Execute `work` for one item in a savepoint. Return its result, or the error that it raises."""
     del items
     savepoint = connection.begin_nested()
     try:

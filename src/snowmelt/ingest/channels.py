@@ -1,6 +1,6 @@
-"""Channel service: configures clients; opens, checks and drops channels.
+"""Channel service: configures clients, and opens, checks and drops channels.
 
-Also adds the columns that a client's rows have and the table lacks (`evolve_schema`).
+Also adds columns of a client's rows that are missing in the table (`evolve_schema`).
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ import base64
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.db.replication_triggers import require_writable
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.model.records import TableRecord
-from snowmelt.catalog.objects import channel_tombstones, tables
+from snowmelt.catalog.objects import channel_tombstones, failover_groups, tables
+from snowmelt.catalog.objects.failover_groups import ToldChannel
 from snowmelt.catalog.objects.renames_and_evolution import evolve_table, make_column
 from snowmelt.catalog.objects.tables import find_current_name
 from snowmelt.catalog.security import access_control
@@ -31,8 +33,10 @@ from snowmelt.errors import (
     DefaultUnsupported,
     NameMissing,
     RequestMalformed,
+    ServiceBusy,
     SnowmeltError,
     TableNotFound,
+    TooManyChannels,
     Unsupported,
     UserError,
 )
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
     from snowmelt.ingest.registration_verifier import CatalogCache
 
 _WRITE_PRIVILEGE = "INSERT"
+_Key = tuple[int, str]
 _NAME_FIELDS = (
     ("database", ResponseCode.DATABASE_NAME_MISSING),
     ("schema", ResponseCode.SCHEMA_NAME_MISSING),
@@ -79,7 +84,7 @@ class _RequestedOpen:
 
 @dataclass(frozen=True, slots=True)
 class ChannelService:
-    """Channel operations of the service. Opens and drops of many requests share a transaction."""
+    """Channel operations of the service. Concurrent opens and drops share a transaction."""
 
     database: Database
     write_batcher: WriteBatcher
@@ -91,7 +96,7 @@ class ChannelService:
     def configure_client(
         self, request: ConfigureClientRequest, requester: StageRequester
     ) -> ConfigureClientResponse:
-        """Issue a new client prefix, never used before, and the upload location of its blobs.
+        """Issue a new, unique client prefix, and the upload location of its blobs.
 
         Raises:
             RoleNotGranted: If the role is not granted to the user.
@@ -121,11 +126,11 @@ class ChannelService:
         )
 
     def open_channel(self, request: OpenChannelRequest, user: str) -> Future[OpenChannelResponse]:
-        """Open a channel, fencing previous owners. A repeated request gets its first response.
+        """Open a channel, fencing previous owners. A repeated request gets the first response again.
 
-        The future raises RoleNotGranted if the role is not granted to the user, DatabaseNotFound,
-        SchemaNotFound or TableNotFound if one is missing or the role may not use it, and
-        TooManyChannels if the table's limit is reached.
+        The future raises RoleNotGranted if the role is not granted to the user, TooManyChannels if
+        the table's limit is reached, and DatabaseNotFound, SchemaNotFound or TableNotFound if the
+        object does not exist or the role may not use it.
 
         Raises:
             NameMissing: If the request lacks a name.
@@ -146,7 +151,7 @@ class ChannelService:
     def _open_in_transaction(
         self, connection: sa.Connection, requests: Sequence[_RequestedOpen]
     ) -> list[OpenChannelResponse | SnowmeltError]:
-        """Open channels of any tables, in order for each table; return a response for each."""
+        """Open channels of any tables, in order for each table. Return a response for each."""
         responses: dict[int, OpenChannelResponse | SnowmeltError] = {}
         tables_by_sender: dict[tuple[TableName, str, str | None], TableRecord | SnowmeltError] = {}
         together: dict[int, tuple[TableRecord, list[int]]] = {}
@@ -179,6 +184,14 @@ class ChannelService:
             opened = channels.open_channels(connection, table, opens, now=self.clock.now())
         except TableNotFound as error:
             return [error] * len(opens)
+        untold = failover_groups.find_untold_channels(
+            connection,
+            [
+                (table.table_id, each.record.name, each.record.row_sequencer)
+                for each in opened
+                if isinstance(each, channels.OpenChannelResult)
+            ],
+        )
         error_table = _find_error_table_name(connection, table)
         table_columns = [streaming.column_to_message(column) for column in table.schema.columns]
         keys: dict[str, DataKey] = {}
@@ -210,31 +223,40 @@ class ChannelService:
                 takes_rowless=True,
             )
 
-        return [
-            make_response(request, result)
-            if isinstance(result, channels.OpenChannelResult)
-            else result
-            for request, result in zip(opens, opened, strict=True)
-        ]
+        def respond(
+            request: channels.ChannelOpen, result: channels.OpenChannelResult | TooManyChannels
+        ) -> OpenChannelResponse | SnowmeltError:
+            if not isinstance(result, channels.OpenChannelResult):
+                return result
+            if (table.table_id, result.record.name) in untold:
+                # A client that opens a channel resends the rows behind its committed token, so the token
+                # must be safe. The request is stored: its repetition opens nothing.
+                return ServiceBusy(reason=failover_groups.NOT_REPLICATED)
+            return make_response(request, result)
+
+        return list(map(respond, opens, opened))
 
     def get_channel_statuses(
         self, request: ChannelStatusRequest, user: str
     ) -> ChannelStatusResponse:
-        """Return the committed offset tokens in request order; each channel has its own error code.
+        """Return the committed offset token or an error code for each channel, in request order.
 
         Raises:
             RoleNotGranted: If the role is not granted to the user.
         """
         with self.database.reading() as connection:
+            # The state of a follower must not fence the clients of the primary.
+            require_writable(connection)
             resolve_effective_role(connection, user, _parse_role(request.role))
             seen: dict[tuple[TableName, int | None], TableRecord | UserError] = {}
             found = [
                 self._resolve_channel(connection, query, (user, request.role), seen)
                 for query in request.channels
             ]
-            records = channels.find_channels(
-                connection,
-                [(named[0].table_id, named[1]) for named in found if isinstance(named, tuple)],
+            names = [(named[0].table_id, named[1]) for named in found if isinstance(named, tuple)]
+            records = _replace_with_told_tokens(
+                channels.find_channels(connection, names),
+                failover_groups.find_told_channels(connection, names),
             )
             foreign = _find_queries_matching_foreign_channels(
                 connection, request.channels, found, records
@@ -255,12 +277,12 @@ class ChannelService:
         return ChannelStatusResponse(status_code=0, message="Success", channels=answers)
 
     def drop_channel(self, request: DropChannelRequest, user: str) -> Future[DropChannelResponse]:
-        """Drop a channel; with a client sequencer only if that owner still holds it.
+        """Drop a channel. If a client sequencer is given, drop it only if that is still the owner.
 
-        The future raises RoleNotGranted if the role is not granted to the user, DatabaseNotFound,
-        SchemaNotFound or TableNotFound if one is missing or the role may not use it,
-        ChannelNotFound if the channel does not exist, and ChannelFenced if another client has
-        opened it.
+        The future raises RoleNotGranted if the role is not granted to the user, ChannelNotFound if
+        the channel does not exist, ChannelFenced if another client has opened it, and
+        DatabaseNotFound, SchemaNotFound or TableNotFound if the object does not exist or the role
+        may not use it.
 
         Raises:
             NameMissing: If the request lacks a name.
@@ -280,7 +302,7 @@ class ChannelService:
                     now=self.clock.now(),
                 )
             except ChannelNotFound:
-                # A repeated drop, sent because its response was lost, succeeds.
+                # A drop that is repeated after a lost response succeeds.
                 left = channel_tombstones.find_tombstones(connection, current, [channel])
                 if (
                     channel not in left
@@ -317,7 +339,7 @@ class ChannelService:
         caller: tuple[str, str | None],
         resolved_tables: dict[tuple[TableName, int | None], TableRecord | UserError],
     ) -> tuple[TableRecord, str] | UserError:
-        """Return the table and channel that a query names, or the error in the names."""
+        """Return the table and channel in a query, or the error in the names."""
         try:
             name, channel = _parse_table_name(query), _parse_channel_name(query.channel_name)
         except NameMissing as error:
@@ -333,9 +355,9 @@ class ChannelService:
         return table if isinstance(table, UserError) else (table, channel)
 
     def _make_channel_open(self, requested: _RequestedOpen) -> channels.ChannelOpen:
-        """Return the channel open for a request; a request ID is `<client prefix>_<n>`.
+        """Convert a request to a `ChannelOpen`. A request ID has the form `<client prefix>_<n>`.
 
-        A request ID without a prefix of this user identifies nothing (None). Otherwise one user could
+        A request ID that has no prefix of this user is ignored (None). Otherwise a user could
         replay another user's request.
         """
         request_id, token = requested.request.request_id, requested.request.offset_token
@@ -352,16 +374,35 @@ class ChannelService:
         )
 
 
+def _replace_with_told_tokens(
+    records: Mapping[_Key, channels.ChannelRecord],
+    told: Mapping[_Key, ToldChannel] | None,
+) -> Mapping[_Key, channels.ChannelRecord]:
+    """Return channels with the offset tokens that may be reported; `told` is None if all may.
+
+    A source deletes what it has sent up to a reported token. If this site is lost, its successor must have
+    the rows.
+    """
+    if told is None:
+        return records
+    reported = {}
+    for key, record in records.items():
+        found = told.get(key)
+        token = None if found is None else found.offset_token
+        reported[key] = replace(record, offset_token=token)
+    return reported
+
+
 def _find_queries_matching_foreign_channels(
     connection: sa.Connection,
     queries: Sequence[ChannelStatusQuery],
     resolved_channels: Sequence[tuple[TableRecord, str] | UserError],
     records: Mapping[tuple[int, str], channels.ChannelRecord],
 ) -> set[int]:
-    """Return the indexes of queries that may match another client's channel by name and sequencer.
+    """Return the indexes of queries that may match another client's channel by accident.
 
-    A table may replace a dropped one of the same name, with a channel of the same name and an equal
-    sequencer. The client must not take that channel's committed token for its own.
+    A new table may have the name of a dropped one, and a channel with the same name and sequencer.
+    The client must not use the committed token of that channel.
     """
     asked: dict[TableName, dict[str, list[int]]] = {}
     opened_at: dict[int, dt.datetime] = {}
@@ -400,8 +441,8 @@ def _build_channel_status(
         persisted_row_sequencer=record.row_sequencer,
     )
     if query.client_sequencer not in {None, record.client_sequencer}:
-        # Include the token: the official client uses it whatever the code. Without a token, an
-        # application would resend committed rows.
+        # Include the token, because the official client uses it regardless of the code. Without a
+        # token, an application would resend committed rows.
         fenced = ChannelFenced(channel=to_display_name(channel))
         status.status_code, status.message = fenced.response_code, str(fenced)
     elif query.with_columns:
@@ -433,7 +474,7 @@ def _parse_channel_name(text: str | None) -> str:
     if not text:
         raise NameMissing("channel", ResponseCode.CHANNEL_NAME_MISSING)
     if "\0" in text:
-        # Neither database matches texts that contain NUL.
+        # Texts with NUL match nothing in either database, so skip them.
         raise RequestMalformed(reason="a channel's name cannot contain the character NUL")
     return to_internal_name(text)
 
@@ -456,15 +497,15 @@ def _parse_table_name(
 def evolve_schema(
     database: Database, clock: Clock, request: EvolveTableRequest, user: str
 ) -> EvolveTableResponse:
-    """Add columns to a table and drop NOT NULL constraints, as far as not already done.
+    """Add missing columns to a table, and drop NOT NULL constraints.
 
     Raises:
-        RequestMalformed: If the table is not named, or a column has no name.
+        RequestMalformed: If the name of the table or of a column is missing.
         RoleNotGranted: If the role is not granted to the user.
         StatementError: If a column type is invalid.
         TableNotFound: If the table does not exist, or the role may not use it.
         PrivilegeMissing: If the role may not evolve the table.
-        EvolutionRefused: If schema evolution is not enabled, or too many columns come at once.
+        EvolutionRefused: If schema evolution is not enabled, or one request adds too many columns.
     """
     if not (request.database and request.schema and request.table):
         raise RequestMalformed(reason="database, schema and table must be named")

@@ -1,9 +1,9 @@
 """Full check of a decrypted chunk: values, column types and statistics.
 
-Runs in a process of its own and needs no catalog. Queries skip chunks by their statistics, so a
-bound that is too narrow would hide rows. A value that a reader cannot represent would fail every
-query of the table. The module also finds the schema version a chunk was written for, from its
-footer.
+Runs in a child process and needs no catalog. Queries skip chunks by their statistics, so a bound
+that is too narrow would hide rows. A value that a reader cannot represent would make every query of
+the table fail. The module also determines from the footer the schema version that a chunk was
+written for.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ from snowmelt.wire.streaming import ChunkStatisticsMessage, ResponseCode
 if TYPE_CHECKING:
     Value: TypeAlias = int | float | bytes
 
-# Larger chunks are decoded column by column, so a decompression bomb costs one column's memory.
+# Larger chunks are decoded column by column, to limit the memory that a decompression bomb can use.
 _MAX_WHOLE_DECODE_BYTES = 64 * 1024 * 1024
 # A column of a chunk cannot be larger than the chunk.
 _MAX_COLUMN_DECODE_BYTES = MAX_CHUNK_BYTES
-# Only documents that match these can exceed the readers' limits, so only they are parsed.
+# Only documents that match these patterns can exceed the readers' limits, so only they are parsed.
 _NESTING_BRACKETS = ("[", "{")
 _LARGE_NUMBER_PATTERN = r"[eE]\+?[0-9]{3}|[0-9]{200}"
 
 
 @dataclass(frozen=True, slots=True)
 class DecryptedChunk:
-    """A decrypted chunk whose footer fits `schema`; `blob_path` names its blob in errors."""
+    """A decrypted chunk whose footer fits `schema`. `blob_path` is used in error messages."""
 
     parquet: BytesLike
     footer: ChunkFooter
@@ -77,9 +77,9 @@ class DecryptedChunk:
 
 
 def validate_and_derive_statistics(chunk: DecryptedChunk) -> bytes | RequestRejection:
-    """Decode a chunk and return its statistics in stored form, collected from its rows.
+    """Decode a chunk, and compute its statistics in stored form from its rows.
 
-    A chunk whose rows contradict the statistics that its client claims is rejected.
+    Rejects a chunk whose rows contradict the statistics that its client claims.
     """
     bounds = column_statistics.bounds_from_message(chunk.schema, chunk.claimed_statistics)
     collected: list[ColumnStatistics] = []
@@ -99,7 +99,7 @@ def validate_and_derive_statistics(chunk: DecryptedChunk) -> bytes | RequestReje
 def validate_and_derive_statistics_batch(
     chunks: Sequence[DecryptedChunk],
 ) -> list[bytes | RequestRejection]:
-    """Return the result of `validate_and_derive_statistics` for each of many small chunks.
+    """Apply `validate_and_derive_statistics` to many small chunks.
 
     Chunks with equal columns are decoded as row groups of one file. For chunks of 100 rows, the
     decoder's calls take three times as long as its work.
@@ -120,7 +120,7 @@ def validate_and_derive_statistics_batch(
 def _derive_combined_statistics(
     chunks: Sequence[DecryptedChunk],
 ) -> list[bytes | RequestRejection] | None:
-    """Return the results of chunks with equal columns, or None if they do not decode together."""
+    """Return the results of chunks with equal columns, or None if they cannot be decoded together."""
     schema = chunks[0].schema
     groups: list[RowGroup] = []
     at = 0
@@ -165,7 +165,7 @@ def _collect_and_check_statistics(
     schema: TableSchema,
     claimed_bounds: Mapping[int, column_statistics.StatisticBounds],
 ) -> tuple[ColumnStatistics, ...] | RequestRejection:
-    """Return the statistics of decoded columns, or a rejection."""
+    """Compute the statistics of decoded columns. Return them, or a rejection."""
     found = statistics.collect_statistics(table, schema).columns
     for column, actual in zip(schema.columns, found, strict=True):
         refusal = _find_oversized_value(
@@ -177,10 +177,10 @@ def _collect_and_check_statistics(
 
 
 def _decode_columns(chunk: DecryptedChunk) -> Iterator[tuple[TableSchema, pa.Table]]:
-    """Yield the columns of a chunk: all together if the chunk is small, else one by one.
+    """Yield the columns of a chunk, all together if the chunk is small, else one by one.
 
     Raises:
-        BlobInvalid: If they do not decode, or are larger together than a reader accepts.
+        BlobInvalid: If they cannot be decoded, or their total size exceeds the limit of a reader.
     """
     parquet, footer, schema, path = chunk.parquet, chunk.footer, chunk.schema, chunk.blob_path
     try:
@@ -265,7 +265,7 @@ def _find_text_length_error(array: pa.ChunkedArray, column: Column, max_bytes: i
 
 
 def _find_document_limit_error(array: pa.ChunkedArray) -> str | None:
-    """Return why some reader cannot represent a document, or None. Text that is not JSON passes."""
+    """Return why a reader cannot represent a document, or None. Accepts text that is not JSON."""
     longest = pc.max(pc.binary_length(array)).as_py() or 0
     if longest > MAX_TEXT_BYTES:
         return f"a value has {longest:,} bytes"
@@ -305,14 +305,15 @@ def _find_statistics_mismatch(
 
 
 def _is_below(lower: Value | None, upper: Value | None) -> bool:
-    """Return True if `lower` is less than `upper`; False if either is unknown."""
+    """Return True if `lower` is less than `upper`. Return False if either is unknown."""
     if lower is None or upper is None:
         return False
     return bool(_make_sort_key(lower) < _make_sort_key(upper))
 
 
 def _make_sort_key(value: Value) -> tuple[int, Value, float]:
-    # Java's order of doubles: -0.0 below 0.0, NaN above everything (specification of v1, §6).
+    # Java's order of doubles: -0.0 is less than 0.0, and NaN is the greatest value (specification
+    # of v1, §6).
     if isinstance(value, float):
         is_nan = math.isnan(value)
         return (int(is_nan), 0.0 if is_nan else value, math.copysign(1.0, value) * (not is_nan))
@@ -324,7 +325,7 @@ def find_written_schema(
 ) -> TableSchema | None:
     """Return the newest version with exactly the columns of a chunk, by name.
 
-    None if there is none: the version may be newer than those in the cache, or the writer omits
+    Return None if there is none: the version may be newer than the cached ones, or the writer omits
     columns.
     """
     newest_first = sorted(schemas.values(), key=lambda schema: -schema.version)
@@ -334,7 +335,7 @@ def find_written_schema(
 def find_newest_matching_schema(
     footer: ChunkFooter, schemas: Mapping[int, TableSchema]
 ) -> TableSchema | str:
-    """Return the newest version that a chunk fits, or why it does not fit the current one."""
+    """Return the newest version that a chunk fits, or the reason why it does not fit the current one."""
     reason = "the table is gone"
     for version in sorted(schemas, reverse=True):
         found = find_schema_mismatch(footer, schemas[version])

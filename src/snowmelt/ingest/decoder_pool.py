@@ -1,9 +1,9 @@
 """Pool of child processes that decode blobs, isolated from the service.
 
-Hostile bytes reach no decoder in the service process. A file that crashes a decoder or takes too
-much memory ends one child process. The service rejects the file and starts another process.
-Decoding in child processes also leaves the service's interpreter to requests. Parent and child
-exchange length-prefixed MessagePack frames over the child's standard streams.
+The service process does not decode untrusted bytes. A file that crashes a decoder or needs too much
+memory ends only a child process. The service rejects the file and starts another process. Decoding
+in child processes also keeps the service's interpreter free for requests. Parent and child exchange
+length-prefixed MessagePack frames over the child's standard streams.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger("snowmelt.ingest")
 
 _FRAME_HEADER_BYTES = 8
-# For the blobs of one batch, at most 16. The largest chunk that is accepted decodes in seconds.
+# Timeout in seconds for the blobs of one batch, at most 16. Decoding the largest allowed chunk
+# takes seconds.
 _MAX_CPU_S = 120.0
-# A process with a higher peak is stopped, which returns its memory.
+# A process with a higher memory peak is stopped, which releases its memory.
 _MAX_PEAK_MEMORY_BYTES = 512 * 1024 * 1024
-# A process keeps the schemas of up to this many tables, then it is restarted.
+# A process caches the schemas of up to this many tables. It is restarted when it has more.
 _MAX_CACHED_TABLES = 10_000
 _STOP_TIMEOUT_S = 10.0
-# The kernel kills a process when memory runs out, which need not be the blob's fault.
+# The kernel kills a process when memory runs out, which is not necessarily caused by the blob.
 _EXTERNAL_SIGNALS = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _UNAVAILABLE_REJECTION = (
     ResponseCode.TRY_AGAIN,
@@ -59,7 +60,7 @@ class BlobDecoderPool:
 
     def __init__(self, stage_url: str, max_processes: int) -> None:
         self._stage_url = stage_url
-        # Last in, first out: the other processes start only under load.
+        # Last in, first out, so that additional processes are only started under load.
         self._idle: queue.LifoQueue[_DecoderProcess | None] = queue.LifoQueue()
         for _ in range(max(max_processes, 1)):
             self._idle.put(None)
@@ -123,7 +124,7 @@ class BlobDecoderPool:
 
 
 class _DecoderProcessEnded(Exception):
-    """The child process ended with this exit code; negative for a signal."""
+    """The child process ended with this exit code, which is negative for a signal."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
@@ -201,7 +202,7 @@ class _DecoderProcess:
         )
 
     def stop(self) -> None:
-        """Close the input of the process, and kill it if it still runs 10 s later."""
+        """Close the input of the process. Kill it if it is still running 10 s later."""
         self._close_streams()
         try:
             self._child.wait(_STOP_TIMEOUT_S)
@@ -244,15 +245,15 @@ def _read_frame(stream: IO[bytes]) -> bytes:
 
 
 def main() -> None:
-    """Decode the blobs that the parent sends, until the parent closes the pipe or ends."""
+    """Decode blobs that the parent sends until the parent closes the pipe or ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # The parent handles the signal and finishes its requests first.
+        # Ignore the signal: the parent handles it, and finishes its requests first.
         signal.signal(number, signal.SIG_IGN)
-    # If memory runs out, the kernel kills this process before the service.
+    # Let the kernel kill this process before the service if memory runs out.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")
     replies = os.fdopen(os.dup(1), "wb")
-    # Output of a library must not be written between the frames.
+    # Redirect standard output, so that libraries cannot write between the frames.
     os.dup2(2, 1)
     batches = msgspec.msgpack.Decoder(_DecodeRequest)
     known: dict[int, dict[int, TableSchema]] = {}
@@ -262,7 +263,7 @@ def main() -> None:
             batch = batches.decode(_read_frame(sys.stdin.buffer))
             for table_id, schema in batch.schemas:
                 known.setdefault(table_id, {})[schema.version] = schema
-            # A decoder that never returns would block all clients: SIGPROF ends the process.
+            # A decoder that never returns would block all clients, so SIGPROF ends the process.
             signal.setitimer(signal.ITIMER_PROF, _MAX_CPU_S)
             findings = decode_blobs(stage, batch.jobs, known)
             signal.setitimer(signal.ITIMER_PROF, 0)
@@ -275,7 +276,7 @@ def _peak_memory_bytes() -> int:
         lines = Path("/proc/self/status").read_text().splitlines()
         line = next(line for line in lines if line.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024
-    # On Linux this is at least the parent's resident memory when the process started.
+    # On Linux, the value is at least the parent's resident memory at the start of this process.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

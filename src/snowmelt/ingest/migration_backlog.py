@@ -12,8 +12,8 @@ from snowmelt.clock import Clock
 from snowmelt.ingest.registration_structure_check import RequestRejection
 from snowmelt.wire.streaming import ResponseCode
 
-# The pause after a poll, as a multiple of its duration: summing the bytes of a million pending
-# chunks takes half a second of CPU time.
+# Minimum pause after a poll, as a multiple of its duration. Adding up the bytes of a million
+# pending chunks takes 0.5 s of CPU time.
 _POLL_PAUSE_FACTOR = 20
 
 BACKLOG_TOO_LARGE = RequestRejection(
@@ -24,7 +24,7 @@ BACKLOG_TOO_LARGE = RequestRejection(
 
 
 class BackPressure:
-    """Tables whose backlog exceeds a limit, as of the last poll. A limit of 0 is none."""
+    """Tables whose backlog exceeds a limit, as of the last poll. 0 means no limit."""
 
     def __init__(
         self, database: Database, *, clock: Clock, max_chunks: int, max_bytes: int
@@ -42,7 +42,7 @@ class BackPressure:
         return self._max_chunks is not None or self._max_bytes is not None
 
     def refresh(self) -> None:
-        """Poll the catalog, unless the previous poll was slow and recent. A failed poll keeps the state.
+        """Poll the catalog, unless the previous poll was slow and recent. If it fails, keep the state.
 
         Raises:
             CatalogUnavailable: If the catalog cannot be reached.

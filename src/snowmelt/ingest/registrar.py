@@ -1,9 +1,9 @@
 """Registrar: group commit of many registrations in one transaction.
 
-Registrations pass two stages. Verify threads check them against the stage. Then one commit thread
-takes all pending registrations, makes their blobs durable with one `sync`, registers them in one
-transaction and sends the responses. A pause between groups lets other writers use the catalog.
-The module also builds the responses from commit decisions (specification of v1, §2.5).
+Registrations pass two steps. First, verify threads check them against the stage. Then one commit
+thread takes all pending registrations, makes their blobs durable with one `sync`, registers them in
+one transaction, and sends the responses. It pauses between groups so that others can write to the
+catalog. The module also builds the responses from commit decisions (specification of v1, §2.5).
 """
 
 from __future__ import annotations
@@ -54,15 +54,17 @@ from snowmelt.wire.streaming import (
 
 _log = logging.getLogger("snowmelt.ingest")
 
-# Called once, from a thread of the registrar, with the response or an exception.
+# Callback of a registration. Called once in a thread of the registrar, with the response or an
+# exception.
 ResponseCallback: TypeAlias = "Callable[[RegisterBlobsResponse | Exception], None]"
 
 _QUEUE_FULL = RequestRejection(
     ResponseCode.QUEUE_FULL, "Too many registrations are waiting; send it again in a moment."
 )
-# High enough that the writer wakes rarely, low enough that the threads share slow blobs.
+# Registrations per verify thread and batch. High enough to wake the writer rarely, low enough to
+# distribute slow blobs.
 _VERIFY_BATCH_REQUESTS = 16
-# After these errors every further transaction would wait for the same timeout again.
+# After these errors, every further transaction would also wait for the timeout.
 _OUTAGE_ERRORS = (CatalogBusy, CatalogUnavailable)
 
 
@@ -86,7 +88,7 @@ class _PendingRegistration:
 
 @dataclass(frozen=True, slots=True)
 class _VerifiedRegistration:
-    """A verified registration; `sync_failures_before` is the number of failed syncs before its checks."""
+    """A verified registration. `sync_failures_before` is the number of failed syncs before its checks."""
 
     pending: _PendingRegistration
     chunks: list[ChunkCandidate]
@@ -94,7 +96,7 @@ class _VerifiedRegistration:
 
 
 class Registrar:
-    """Takes registrations from any thread and responds to each exactly once."""
+    """Registers chunks, and responds to each registration exactly once. Thread-safe."""
 
     def __init__(
         self,
@@ -119,7 +121,7 @@ class Registrar:
             max_batch_items=settings.max_group_requests,
             thread_names=["register"],
         )
-        # A share of the queue, so that threads wake each other once per batch and not per item.
+        # Take a part of the queue, so that threads wake each other once per batch and not per item.
         self._verify_workers: WorkerPool[_PendingRegistration] = WorkerPool(
             self._verify_batch,
             max_batch_items=_VERIFY_BATCH_REQUESTS,
@@ -129,11 +131,11 @@ class Registrar:
     def submit(
         self, request: RegisterBlobsRequest, registrant: Registrant, respond: ResponseCallback
     ) -> None:
-        """Queue a registration. `respond` gets the response, from another thread or before this returns.
+        """Queue a registration. `respond` is called with the response, possibly before this returns.
 
         Raises:
-            RegistrationRefused: If the request as a whole is invalid; `respond` is not called.
-            ServiceBusy: If the registrar is closed; `respond` is not called.
+            RegistrationRefused: If the whole request is invalid. `respond` is not called.
+            ServiceBusy: If the registrar is closed. `respond` is not called.
         """
         check_request_names_channels(request)
         now = self._clock.monotonic()
@@ -157,7 +159,7 @@ class Registrar:
             return self._metrics.snapshot(self._pending_requests)
 
     def close(self) -> None:
-        """Respond to the queued registrations, then stop; later submissions are rejected."""
+        """Respond to the queued registrations, then stop. Later submissions are rejected."""
         self._verify_workers.close()
         self._commit_workers.close()
 
@@ -182,11 +184,11 @@ class Registrar:
 
     def _commit_and_pause(self, group: Sequence[_VerifiedRegistration]) -> None:
         self._commit_group(group)
-        # Without a pause this thread would starve every other writer of the catalog.
+        # Without a pause, this thread would starve all other writers of the catalog.
         self._clock.sleep(self._settings.pause_s)
 
     def _commit_group(self, group: Sequence[_VerifiedRegistration]) -> None:
-        """Register a group; after any failure, register each of its members alone."""
+        """Register a group. After a failure, register each of its members alone."""
         try:
             answers: list[RegisterBlobsResponse | Exception] = list(self._register_group(group))
         except Exception as error:  # noqa: BLE001 - answered one by one
@@ -223,7 +225,7 @@ class Registrar:
         checked = [
             (
                 member.pending.request,
-                # Rejected if a sync failed after their blobs were read.
+                # Reject registrations whose blobs were read before a sync failed.
                 member.chunks
                 if member.sync_failures_before == self._stage_sync.failure_count
                 else [candidate.with_rejection(BLOB_NOT_DURABLE) for candidate in member.chunks],
@@ -240,7 +242,7 @@ class Registrar:
         if offers:
             failpoints.hit_failpoint(failpoints.Failpoint.BEFORE_REGISTRATION)
             with self._database.writing(urgent=True) as connection:
-                # Read the time here: the group may have waited for other writers.
+                # Read the time here, because the group may have waited for other writers.
                 decisions = registration.register_chunks(
                     connection, offers, now=self._clock.now(), commit_cache=self._commit_cache
                 )
@@ -286,7 +288,7 @@ def _list_codes(response: RegisterBlobsResponse | Exception) -> list[int]:
 def _build_failure_response(
     submission: _PendingRegistration, error: Exception
 ) -> RegisterBlobsResponse | Exception:
-    """Return a response after which the client may retry; never one that makes it drop rows."""
+    """Return a response after which the client retries, and does not drop rows."""
     match error:
         case UnknownOutcome():
             _log.warning("unknown outcome of a registration: %s", error)
@@ -315,14 +317,15 @@ def build_response(
     candidates: Iterable[ChunkCandidate],
     decisions: Iterator[tuple[CommitDecision, ...]],
 ) -> RegisterBlobsResponse:
-    """Return the response to one request; takes one item of `decisions` per candidate with an offer."""
+    """Build the response to one request. Consumes one item of `decisions` per candidate with an offer."""
     remaining = iter(candidates)
 
     def build_result(chunk: ChunkMetadata) -> ChunkRegistrationResult:
         candidate, channels = next(remaining), chunk.channels or []
         results: list[tuple[int, str | None]]
         if candidate.offer is None:
-            # A candidate with neither offer nor rejection was not registered: never report it as committed.
+            # A candidate without offer and rejection was not registered, and must not be reported
+            # as committed.
             rejection = candidate.rejection or RETRY_REGISTRATION
             results = [(rejection.code, rejection.message)] * len(channels)
         else:

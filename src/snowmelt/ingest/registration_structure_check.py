@@ -1,7 +1,7 @@
 """Structural checks of a registration before any lookup (specification of v1, §2.7).
 
-Pure: takes a message, returns rejections. An error in a chunk is reported to its channels. The
-whole request is rejected only if there is no channel to report to.
+Pure. An error in a chunk is reported to its channels. The whole request is only rejected if it has
+no channel to report to.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from snowmelt.wire.streaming import (
 )
 
 # A client limits chunks to 256 MiB and blobs to 1 GiB by its own estimate (specification §3.6).
-# Twice that leaves room for estimates that were too small.
+# Twice that allows for low estimates.
 MAX_CHUNK_BYTES = 512 * 1024 * 1024
 MAX_BLOB_BYTES = 2 * 1024 * 1024 * 1024
 MAX_CHUNK_ROWS = 1 << 40
@@ -31,7 +31,7 @@ _MAX_INT64 = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class RequestRejection:
-    """Why channels of a chunk are rejected: a response code of v1 and a message."""
+    """Rejection of a chunk's channels: a response code of v1 and a message."""
 
     code: ResponseCode
     message: str
@@ -57,7 +57,7 @@ def check_request_names_channels(request: RegisterBlobsRequest) -> None:
 
 
 def find_blob_error(blob: BlobMetadata, earlier_paths: set[str]) -> RequestRejection | None:
-    """Return the error of a blob as a whole, or None; `earlier_paths` are the blobs before it."""
+    """Return the error of a whole blob, or None. `earlier_paths` are the paths of previous blobs."""
     if not blob.path:
         return RequestRejection(ResponseCode.BLOB_PATH_MISSING, "The blob's path is missing.")
     if blob.path in earlier_paths:

@@ -1,9 +1,9 @@
-"""Verification of registrations against the stage, outside any transaction.
+"""Verify registrations against the stage, outside of transactions.
 
-A row that is reported as committed must stay readable, and no claim of a client may change a query
-result. A chunk is therefore accepted only if its blob is a regular file under the user's own
-prefix, has the right size and MD5, decrypts with the key it names, and decodes to rows that fit a
-schema of the table. Its statistics are collected from these rows.
+Committed rows must stay readable, and no claim of a client may change a query result. A chunk is
+therefore only accepted if its blob is a regular file under a prefix of the user, has the correct
+size and MD5, can be decrypted with the specified key, and decodes to rows that fit a schema version
+of the table. The statistics are computed from these rows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BLOB_NOT_DURABLE = RequestRejection(
     " disk. Open the channel again and send the rows since its committed offset token again; the"
     " service's log says what is wrong with the stage.",
 )
-# Every registration repeats the same few names.
+# Cache the parsed names, because registrations repeat the same few names.
 _cached_internal_name = lru_cache(maxsize=100_000)(to_internal_name)
 
 _MAX_CACHED_ENTRIES = 100_000
@@ -71,7 +71,8 @@ class CachedDataKey:
 class CatalogCache:
     """Cache of immutable catalog data: prefix owners, data keys and schema versions. Thread-safe.
 
-    It decides nothing: the registering transaction checks table, role, key and columns again.
+    It is only used for preparation: the registering transaction checks table, role, key and columns
+    again.
     """
 
     _database: Database
@@ -82,7 +83,7 @@ class CatalogCache:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find_prefix_owner(self, prefix: str) -> str | None:
-        """Return the user that a client prefix was issued to, or None if it never was."""
+        """Return the user to whom a client prefix was issued, or None if it was not issued."""
         owner = self._owners.get(prefix)
         if owner is None:
             with self._database.reading() as connection:
@@ -105,7 +106,7 @@ class CatalogCache:
         return known
 
     def get_schemas(self, table_id: int, *, refresh: bool = False) -> Mapping[int, TableSchema]:
-        """Return the cached schema versions of a table; `refresh` reads the catalog first."""
+        """Return the cached schema versions of a table. With `refresh`, read the catalog first."""
         known = self._schemas.get(table_id)
         if known is None or refresh:
             with self._database.reading() as connection:
@@ -122,7 +123,7 @@ class CatalogCache:
 
 @dataclass(frozen=True, slots=True)
 class Registrant:
-    """User and role of a registration (None: the user's default role)."""
+    """User and role of a registration. Role None means the user's default role."""
 
     user: str
     role: str | None
@@ -130,10 +131,10 @@ class Registrant:
 
 @dataclass(frozen=True, slots=True)
 class ChunkCandidate:
-    """A verified chunk: an offer to the catalog, or a rejection if there can be no offer.
+    """A verified chunk: an offer to the catalog, or a rejection if no offer is possible.
 
-    An offer with a rejection is accepted only as a repetition: a registered chunk stays registered,
-    even after its file was cleaned up.
+    An offer with a rejection can only be accepted as a repetition: a chunk stays registered even
+    after its file was deleted.
     """
 
     offer: ChunkOffer | None
@@ -145,7 +146,7 @@ class ChunkCandidate:
         return self.offer is not None and self.offer.rejection is None
 
     def with_rejection(self, rejection: RequestRejection) -> ChunkCandidate:
-        """Return a copy with a rejection, which is accepted only as a repetition."""
+        """Return a copy with a rejection, which can only be accepted as a repetition."""
         if self.offer is None or self.offer.rejection is not None:
             return self
         refusal_fields = (int(rejection.code), rejection.message)
@@ -164,10 +165,10 @@ class _BlobLocation:
 
 
 class VerificationDepth(StrEnum):
-    """How much of a chunk is verified.
+    """Extent of the verification of a chunk.
 
-    FULL decodes the chunk. FOOTER, which an administrator can choose for a user, compares checksums,
-    footer and columns, and stores no bounds. OFF verifies nothing; it exists to measure the cost of
+    FULL decodes the chunk. FOOTER compares checksums, footer and columns, and stores no bounds; an
+    administrator can select it for users. OFF verifies nothing, and is for measuring the cost of
     the other levels.
     """
 
@@ -190,7 +191,7 @@ class VerificationPolicy:
 
 @dataclass(slots=True)
 class _ClaimedBlob:
-    """A blob as its sender describes it: candidates, and the decode jobs for them.
+    """A blob as described by its sender: its candidates, and their decode jobs.
 
     `keys` has one item per candidate: None if the candidate is not decoded.
     """
@@ -218,7 +219,7 @@ class RegistrationVerifier:
         back_pressure: BackPressure | None = None,
         decode_blobs: Callable[[Sequence[BlobDecodeJob], Schemas], list[BlobDecodeResult]],
     ) -> None:
-        """Verify blobs on `stage` whose names carry `deployment_id`; by default in full."""
+        """Create a verifier for blobs on `stage` whose names contain `deployment_id`."""
         self._catalog_cache = catalog_cache
         self._stage = stage
         self._suffix = f"_{deployment_id}"
@@ -230,7 +231,7 @@ class RegistrationVerifier:
     def reject_blobs_before(self, timestamp: dt.datetime) -> None:
         """Reject blobs that were written before `timestamp` and are not registered yet.
 
-        After a failed sync the kernel may have dropped dirty pages of any file. Such a file looks
+        After a failed sync, the kernel may have dropped dirty pages of any file. Such a file seems
         complete until its pages are read from the disk again.
         """
         self._rejected_before = timestamp
@@ -238,7 +239,7 @@ class RegistrationVerifier:
     def verify_all(
         self, requests: Sequence[tuple[RegisterBlobsRequest, Registrant]]
     ) -> list[list[ChunkCandidate] | Exception]:
-        """Return for each request one candidate per chunk, or the error of the service itself."""
+        """Verify requests. Return one candidate per chunk for each, or an internal error."""
         claimed: list[list[_ClaimedBlob] | Exception] = []
         for request, sender in requests:
             try:
@@ -282,7 +283,7 @@ class RegistrationVerifier:
         return _ClaimedBlob(candidates, keys, place, (blob.md5 or "").lower(), registrant.user)
 
     def _decode_blobs(self, blobs: Sequence[_ClaimedBlob]) -> dict[int, Exception]:
-        """Decode blobs and update their candidates; return internal errors by the blob's `id()`."""
+        """Decode blobs and update their candidates. Return internal errors by the blob's `id()`."""
         failures: dict[int, Exception] = {}
         if not blobs:
             return failures
@@ -295,7 +296,7 @@ class RegistrationVerifier:
             if not doubts:
                 continue
             try:
-                # The table may have got columns since the schemas were cached.
+                # Columns may have been added to the table since the schemas were cached.
                 for table_id in {key.table_id for at in doubts if (key := blob.keys[at])}:
                     self._catalog_cache.get_schemas(table_id, refresh=True)
             except Exception as error:  # noqa: BLE001 - the other requests go on
@@ -310,7 +311,7 @@ class RegistrationVerifier:
     def _decode_and_apply(
         self, blobs: Sequence[_ClaimedBlob], positions: Sequence[list[int]], *, is_final: bool
     ) -> list[list[int]]:
-        """Decode chunks and update their candidates; return those that newer columns could make valid."""
+        """Decode chunks and update their candidates. Return those that newer columns could make valid."""
         schemas: dict[int, Mapping[int, TableSchema]] = {}
         jobs = [
             self._make_decode_job(blob, chosen, schemas, is_final=is_final)
@@ -367,7 +368,7 @@ class RegistrationVerifier:
     def _find_durability_error(
         self, blob: _ClaimedBlob, result: BlobDecodeResult
     ) -> RequestRejection | None:
-        """Return a rejection if the blob may not be on the disk after a sync, else None."""
+        """Return a rejection if a sync may not make the blob durable, else None."""
         distrusted, modified_at = self._rejected_before, result.modified_at
         if distrusted is not None and modified_at is not None and modified_at <= distrusted:
             return BLOB_NOT_DURABLE
@@ -375,7 +376,7 @@ class RegistrationVerifier:
             return None
         path = blob.location.path
         try:
-            # Checked here, not in the child process: only this process observes failed writes.
+            # Check here, because only this process, and not its children, observes failed writes.
             is_safe = self._stage.is_on_disk(blob.location.stage_path, blob.md5)
         except ObjectMissing:
             return RequestRejection(
@@ -408,7 +409,7 @@ class RegistrationVerifier:
         if durability_error is not None:
             return candidate.with_rejection(durability_error)
         if result.code:
-            # The owner gets the error; its rows are not counted.
+            # The channel's owner gets the error. The rows are not counted.
             _log.info(
                 "chunk rejected: %s",
                 result.message,
@@ -425,7 +426,7 @@ class RegistrationVerifier:
     def _locate_blob(
         self, blob: BlobMetadata, registrant: Registrant
     ) -> _BlobLocation | RequestRejection:
-        """Return the location of a blob, which must lie under a prefix issued to the sender."""
+        """Return the location of a blob. It must be under a prefix that was issued to the sender."""
         path = blob.path or ""
         if not path.endswith(".bdec"):
             return RequestRejection(
@@ -463,7 +464,7 @@ class RegistrationVerifier:
         location: _BlobLocation,
         registrant: Registrant,
     ) -> ChunkCandidate:
-        """Return the chunk as its sender describes it, before any verification."""
+        """Create the candidate of a chunk as described by its sender, before verification."""
         refusal = find_chunk_error(chunk)
         if refusal is not None or chunk.eps is None:
             return ChunkCandidate(None, refusal)
@@ -486,7 +487,7 @@ class RegistrationVerifier:
             key_id=chunk.encryption_key_id or 0,
             rows=chunk.eps.rows,
             schema_version=max(schemas, default=0),
-            # The decoder gets the claimed statistics and derives the stored ones.
+            # The decoder receives the claimed statistics, and computes the stored ones.
             statistics=column_statistics.NO_STORED_STATISTICS
             if self._policy.depth is VerificationDepth.OFF
             else _encoder.encode(chunk.eps),
@@ -498,7 +499,8 @@ class RegistrationVerifier:
                     channel.client_sequencer or 0,
                     channel.row_sequencer or 0,
                     channel.start_offset_token,
-                    # `offset_token` has the same meaning; clients before 2.1 send only that field.
+                    # `offset_token` has the same meaning. Clients before version 2.1 send only that
+                    # field.
                     channel.offset_token
                     if channel.end_offset_token is None
                     else channel.end_offset_token,

@@ -22,11 +22,12 @@ _DEFAULT_REGION = "us-east-1"
 
 @dataclass(frozen=True, slots=True)
 class StageRequester:
-    """Client that asks for an upload location.
+    """Client that requests an upload location.
 
-    `host` is the name or address, without port, by which the client reached the service; empty if
-    unknown. `renews_by_prefix` marks a client that keeps its prefix when it asks again. The official
-    client does not, and continues to name its blobs by the first prefix it was given.
+    `host` is the name or address, without port, that the client used to connect to the service;
+    empty if unknown. `renews_by_prefix` is True if the client sends its prefix when it renews its
+    credentials. The official client does not, and continues to use its first prefix in names of
+    blobs.
     """
 
     user: str
@@ -35,22 +36,22 @@ class StageRequester:
 
 
 class StageGrant(NamedTuple):
-    """An upload location and its lifetime in seconds (None: unlimited)."""
+    """An upload location, and its lifetime in seconds (None: unlimited)."""
 
     location: StageLocation
     expires_in_s: float | None
 
 
 class StageLocator(Protocol):
-    """Way for clients to write to the stage."""
+    """Interface that tells clients where to upload blobs."""
 
     def issue_grant(self, requester: StageRequester, prefix: str) -> StageGrant:
-        """Return the upload location for blobs of a prefix that was issued to the requester's user."""
+        """Return the upload location for blobs of a prefix. The prefix belongs to the requester's user."""
 
 
 @dataclass(frozen=True, slots=True)
 class FolderStageLocator:
-    """Locator for clients on this machine, which write into the stage's folder."""
+    """Locator for clients on this machine, which write to the folder of the stage."""
 
     folder: Path
 
@@ -58,7 +59,8 @@ class FolderStageLocator:
         """Create and return the folder of the prefix."""
         del requester
         location = self.folder / prefix
-        # Created by the service, so that another operating-system account can only write into it.
+        # The service creates the folder, so that another operating-system account can only write
+        # into it.
         location.mkdir(parents=True, exist_ok=True)
         return StageGrant(StageLocation(locationType="LOCAL_FS", location=str(location)), None)
 
@@ -67,9 +69,9 @@ class FolderStageLocator:
 class EndpointStageLocator:
     """Locator for remote clients, which upload to the service's S3 endpoint with credentials.
 
-    `endpoint` is the address that clients use. If empty, it is built from `scheme`, `port` and the
-    name by which the client reached the service, or `host` if that is unknown. `region` is the region
-    to sign for; if empty, any region is accepted.
+    `endpoint` is the URL that clients use. If empty, it consists of `scheme`, the host name that
+    the client used to connect (or `host` if unknown), and `port`. `region` is the region to sign
+    for. If empty, any region is accepted.
     """
 
     keyring: KeyRing

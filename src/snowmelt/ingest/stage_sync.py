@@ -1,8 +1,8 @@
 """Sync of the stage before commit; after a failed sync, blobs on the stage are rejected.
 
-The file system of the stage is held open from start to end, so no failed write is missed,
-whichever program receives the error first. Blobs that were staged before the start are read from
-the disk (`RegistrationVerifier`).
+A descriptor of the stage's file system stays open while the service runs. So the service receives
+every write error, even if another program receives it first. `RegistrationVerifier` reads blobs
+that were staged before the start from the disk.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _log = logging.getLogger("snowmelt.ingest")
 class StageSync:
     """Makes blobs on the stage durable. All users of a stage share one instance.
 
-    The kernel reports a failed write only once. So a failed sync must be reported to everyone whose
-    blobs were not durable yet; otherwise their next sync would succeed without these blobs.
+    The kernel reports a failed write only once per descriptor. A failed sync must therefore be
+    reported to all users whose blobs were not durable yet. Otherwise their next sync would succeed
+    although blobs were lost.
     """
 
     def __init__(self, stage: Store, verifier: RegistrationVerifier, clock: Clock) -> None:
@@ -34,21 +35,21 @@ class StageSync:
         self._clock = clock
         self._lock = threading.Lock()
         self._failures = 0
-        # Opened before any blob is read, so that no later failed write goes unreported.
+        # Open it before any blob is read, so that all later failed writes are reported.
         stage.watch_writes()
 
     @property
     def failure_count(self) -> int:
-        """Number of failed syncs. Read it before a blob is written, or read for verification."""
+        """Number of failed syncs. Callers read it before they write or verify a blob."""
         return self._failures
 
     def sync(self, failures_before: int) -> bool:
-        """Make written blobs durable; return False if a sync failed after `failure_count` was read.
+        """Make written blobs durable. Return False if a sync has failed since `failure_count` was read.
 
         Raises:
-            StageUnavailable: If the stage cannot be reached; no sync was tried.
+            StageUnavailable: If the stage cannot be reached. No sync was attempted.
         """
-        # One sync at a time: a sync that succeeds during another's failure would miss the error.
+        # Run one sync at a time: a sync that is concurrent to a failing one could miss the error.
         with self._lock:
             try:
                 self._stage.sync()

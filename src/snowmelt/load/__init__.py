@@ -19,6 +19,7 @@
 `arrow_text_casts`: exact casts of text by Arrow, and the syntax of arrays.
 `text_cells`: compiled casts of the cells of delimited text.
 `projection`: conversion of parsed columns to the table's columns.
+`file_metadata`: columns about the file of each row, for expressions.
 `expressions`: computed columns of COPY, evaluated in DuckDB.
 `udx`: execution of user-defined sources, filters and parsers.
 `filter_tester`: test that a user-defined filter's output does not depend on input chunking.

@@ -101,6 +101,17 @@ class ComputedColumn:
     position: SourcePosition
 
 
+@dataclass(frozen=True, slots=True)
+class CopySelection:
+    """The SELECT of a COPY INTO: the fields that its expressions use, and the expressions.
+
+    Fields are VARCHAR columns for the parser. `expressions` are SQL with their positions.
+    """
+
+    fields: tuple[str, ...]
+    expressions: tuple[tuple[str, SourcePosition], ...]
+
+
 ColumnListItem: TypeAlias = ParsedColumn | FillerColumn | ComputedColumn
 CopyInputs: TypeAlias = tuple[InputPath, ...] | StandardInput | PhaseCall
 
@@ -131,6 +142,9 @@ class CopyStatement:
         reject_max: Number of rejects at which the load fails. 0: no limit.
         binary_format: Format of binary columns without an option of their own.
         purge: Delete files after they were loaded.
+        partition_columns: Columns whose values are in the names of folders, `column=value`.
+        metadata: Columns about the file. Without a column list, they are not parsed.
+        selection: Expressions instead of parsed columns, by position.
         file_reject_max: Number of rejects at which a file is left out. Requires `error_tolerance`.
     """
 
@@ -151,6 +165,9 @@ class CopyStatement:
     no_commit: bool = False
     binary_format: str | None = None
     purge: bool = False
+    partition_columns: tuple[str, ...] = ()
+    metadata: tuple[ComputedColumn, ...] = ()
+    selection: CopySelection | None = None
     stream_name: str | None = None
     force: bool = False
     local: bool = False

@@ -14,8 +14,10 @@ from typing import Any
 import msgspec
 
 from snowmelt.catalog.sql.cursor import TokenCursor, format_suggestion, parse_boolean
-from snowmelt.catalog.sql.lexer import SqlToken, TokenKind
+from snowmelt.catalog.sql.lexer import SourcePosition, SqlToken, TokenKind
 from snowmelt.load.copy_ast import (
+    ComputedColumn,
+    CopySelection,
     CopyStatement,
     InputCompression,
     InputPath,
@@ -23,6 +25,7 @@ from snowmelt.load.copy_ast import (
     ParsedColumn,
     PhaseCall,
 )
+from snowmelt.load.file_metadata import FILE_COLUMN_NAMES
 from snowmelt.load.phase_protocols import ColumnOptions
 from snowmelt.schema.types import to_display_name
 
@@ -38,7 +41,7 @@ _COMPRESSIONS = {
     "NONE": InputCompression.UNCOMPRESSED,
 }
 _SCHEMES = {"s3", "gcs", "gs", "az", "file"}
-_PARSERS = {"JSON": "JSON", "AVRO": "AVRO", "PARQUET": "PARQUET"}
+_PARSERS = {"JSON": "JSON", "AVRO": "AVRO", "PARQUET": "PARQUET", "ORC": "ORC"}
 _SKIP_FILE = re.compile(r"SKIP_FILE_(\d+)(%?)", re.IGNORECASE)
 
 # Options whose only supported value is Snowflake's default, each with the alternative to suggest.
@@ -51,7 +54,6 @@ _UNSUPPORTED_COPY_OPTIONS = {
     "SIZE_LIMIT": "name fewer files",
     "VALIDATION_MODE": "load into a table of its own, or read the files with "
     'spark.read.format("snowmelt-load")',
-    "INCLUDE_METADATA": "add the columns by COPY with expressions",
     "CLUSTER_AT_INGEST_TIME": "set the clustering of the table",
     "FILE_PROCESSOR": "load text, Avro or Parquet",
     "CREDENTIALS": "the environment of the process has the credentials of stores",
@@ -141,6 +143,103 @@ def _parse_columns(cursor: TokenCursor) -> tuple[ParsedColumn, ...]:
         cursor.expect(",")
 
 
+class _SelectionParser:
+    """Parser of SELECT with its expressions, up to FROM.
+
+    `$n` becomes the VARCHAR column of field n, and `$1:a.b` that of the path `a.b`.
+    """
+
+    def __init__(self, cursor: TokenCursor) -> None:
+        self._cursor = cursor
+        self._expressions: list[tuple[str, SourcePosition]] = []
+        self._paths: dict[str, None] = {}
+        self._highest_field = 0
+
+    def parse(self) -> CopySelection:
+        """Parse the SELECT list.
+
+        Raises:
+            StatementError: If it has a part that is not supported.
+        """
+        cursor = self._cursor
+        first = cursor.current
+        cursor.expect("SELECT")
+        if cursor.is_next("DISTINCT") or cursor.is_next("*"):
+            raise cursor.make_error(
+                f"SELECT {cursor.current.source_text} is not supported: write the expressions"
+            )
+        while True:
+            at = cursor.current.position
+            self._expressions.append((self._parse_expression(), at))
+            if not cursor.accept(","):
+                break
+        if self._paths and self._highest_field > 0:
+            raise cursor.make_error("Fields by number and by name cannot be combined", first)
+        fields = tuple(self._paths) or tuple(
+            f"${number}" for number in range(1, self._highest_field + 1)
+        )
+        if not fields:
+            raise cursor.make_error("Expected a field such as $1 in the SELECT", first)
+        return CopySelection(fields, tuple(self._expressions))
+
+    def _parse_expression(self) -> str:
+        cursor = self._cursor
+        parts: list[str] = []
+        depth = 0
+        while cursor.current.kind is not TokenKind.END:
+            token = cursor.current
+            if depth == 0 and (token.text == "," or cursor.is_next("FROM")):
+                break
+            if depth == 0 and cursor.accept("AS"):
+                cursor.parse_identifier("a column")
+                break
+            is_symbol = token.kind is TokenKind.SYMBOL
+            depth += is_symbol and token.text == "("
+            depth -= is_symbol and token.text == ")"
+            if is_symbol and token.text == "$":
+                parts.append(self._parse_field())
+            elif token.kind is TokenKind.WORD and cursor.peek().text == ".":
+                # The alias of the location.
+                cursor.advance()
+                cursor.advance()
+            elif token.kind is TokenKind.STRING:
+                parts.append("'" + cursor.advance().text.replace("'", "''") + "'")
+            else:
+                self._check_metadata(token)
+                parts.append(cursor.advance().source_text)
+        if not parts:
+            raise cursor.make_error("Expected an expression here")
+        return " ".join(parts)
+
+    def _check_metadata(self, token: SqlToken) -> None:
+        if token.text.startswith("METADATA$") and token.text not in FILE_COLUMN_NAMES:
+            raise self._cursor.make_error(
+                f"{token.source_text} is not supported. Supported: {', '.join(FILE_COLUMN_NAMES)}",
+                token,
+            )
+
+    def _parse_field(self) -> str:
+        cursor = self._cursor
+        cursor.advance()
+        number = cursor.parse_integer("the number of a field", 1, 16_384)
+        if cursor.current.text != ":":
+            self._highest_field = max(self._highest_field, number)
+            return f'"${number}"'
+        steps: list[str] = []
+        while cursor.current.text in {":", "."} and cursor.current.kind is TokenKind.SYMBOL:
+            cursor.advance()
+            token = cursor.current
+            if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
+                raise cursor.make_error("Expected the name of a field here")
+            cursor.advance()
+            steps.append(token.source_text if token.kind is TokenKind.WORD else token.text)
+        if cursor.current.text == "[":
+            raise cursor.make_error("Elements of arrays are not supported here")
+        path = ".".join(steps)
+        self._paths[path] = None
+        return '"' + path.replace('"', '""') + '"'
+
+
 class _CopyIntoOptions:
     """Parser of the source and options of one statement."""
 
@@ -155,6 +254,8 @@ class _CopyIntoOptions:
         self._matching_token = cursor.current
         self._parser: PhaseCall | None = None
         self._has_header = False
+        self._selection: CopySelection | None = None
+        self._metadata: tuple[ComputedColumn, ...] = ()
         self._fields: dict[str, Any] = {"abort_on_error": True, "enforce_length": True}
         self._parsers: dict[str, Callable[[], None]] = {
             "FILES": self._parse_files,
@@ -166,17 +267,27 @@ class _CopyIntoOptions:
             "ENFORCE_LENGTH": self._make_flag_parser("enforce_length"),
             "TRUNCATECOLUMNS": self._parse_truncate_columns,
             "MATCH_BY_COLUMN_NAME": self._parse_matching,
+            "INCLUDE_METADATA": self._parse_metadata,
         }
 
     def parse_source(self) -> None:
         """Parse FROM with its location."""
         cursor = self._cursor
         cursor.expect("FROM")
+        if cursor.accept("("):
+            self._selection = _SelectionParser(cursor).parse()
+            cursor.expect("FROM")
+            self._parse_location()
+            cursor.accept("AS")
+            if cursor.current.kind in {TokenKind.WORD, TokenKind.QUOTED}:
+                cursor.parse_identifier("a location")
+            cursor.expect(")")
+        else:
+            self._parse_location()
+
+    def _parse_location(self) -> None:
+        cursor = self._cursor
         self._source = cursor.current
-        if cursor.is_next("("):
-            raise cursor.make_error(
-                "FROM (SELECT …) is not supported: use COPY with FILLER columns and expressions"
-            )
         if cursor.current.text == "@":
             raise cursor.make_error(
                 "Stages are not supported: write the location in single quotes, such as 's3://bucket/path/'"
@@ -230,6 +341,14 @@ class _CopyIntoOptions:
         cursor = self._cursor
         parser = self._parser or _make_csv_parser({}, self._source)
         by_name = self._matching != "NONE"
+        if self._metadata and not by_name:
+            raise cursor.make_error("INCLUDE_METADATA needs MATCH_BY_COLUMN_NAME", self._source)
+        if self._selection is not None:
+            if by_name or self._has_header:
+                raise cursor.make_error(
+                    "SELECT excludes MATCH_BY_COLUMN_NAME and PARSE_HEADER", self._source
+                )
+            return self._make_selection_fields(self._selection, parser)
         if parser.name in _PARSERS.values() and not by_name:
             raise cursor.make_error(
                 f"TYPE = {parser.name} needs MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE: a column for whole "
@@ -249,9 +368,43 @@ class _CopyIntoOptions:
         return {
             "inputs": self._make_inputs(),
             "parser": parser,
+            "metadata": self._metadata,
             "binary_format": "HEX" if parser.name == "COPYINTOCSV" else None,
             **self._fields,
         }
+
+    def _make_selection_fields(self, selection: CopySelection, parser: PhaseCall) -> dict[str, Any]:
+        by_number = selection.fields[0] == "$1"
+        if by_number != (parser.name == "COPYINTOCSV"):
+            wanted = "by name, such as $1:id" if by_number else "by number, such as $2"
+            raise self._cursor.make_error(
+                f"Fields of this TYPE are selected {wanted}", self._source
+            )
+        if parser.name in {"JSON", "AVRO"}:
+            parser = PhaseCall(parser.name, {"flatten_maps": True}, parser.position)
+        return {
+            "inputs": self._make_inputs(),
+            "parser": parser,
+            "selection": selection,
+            **self._fields,
+        }
+
+    def _parse_metadata(self) -> None:
+        cursor = self._cursor
+        cursor.expect("(")
+        found: list[ComputedColumn] = []
+        while True:
+            token = cursor.current
+            name = cursor.parse_identifier("a column")
+            cursor.expect("=")
+            value = cursor.expect_one_of(*FILE_COLUMN_NAMES)
+            if any(each.name == name for each in found):
+                raise cursor.make_error(f"Column {to_display_name(name)} is given twice", token)
+            found.append(ComputedColumn(name, value, token.position))
+            if cursor.accept(")"):
+                break
+            cursor.expect(",")
+        self._metadata = tuple(found)
 
     def _make_inputs(self) -> tuple[InputPath, ...]:
         place = self._source.position
@@ -350,9 +503,9 @@ class _CopyIntoOptions:
             token = cursor.current
             kind = cursor.advance().text.upper()
             cursor.accept(",")
-        if kind in {"ORC", "XML", "CUSTOM"} or kind not in {"CSV", *_PARSERS}:
+        if kind not in {"CSV", *_PARSERS}:
             raise cursor.make_error(
-                f"TYPE = {kind} is not supported: CSV, JSON, AVRO and PARQUET are", token
+                f"TYPE = {kind} is not supported: CSV, JSON, AVRO, ORC and PARQUET are", token
             )
         values = self._parse_format_options(kind)
         if kind == "CSV":
@@ -360,7 +513,7 @@ class _CopyIntoOptions:
             self._parser = _make_csv_parser(values, token, self._cursor)
         else:
             parameters: dict[str, ParameterValue] = (
-                {} if kind == "PARQUET" else {"flatten_maps": False}
+                {"flatten_maps": False} if kind in {"JSON", "AVRO"} else {}
             )
             self._parser = PhaseCall(_PARSERS[kind], parameters, token.position)
 

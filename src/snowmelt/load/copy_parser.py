@@ -209,8 +209,6 @@ _MAX_INTEGER = 2**63 - 1
 _IGNORED_OPTIONS = ("AUTO", "DIRECT", "TRICKLE")
 _UNSUPPORTED_OPTIONS = {
     "NATIVE": "Load Parquet, Avro or text",
-    "ORC": "Convert the files to Parquet",
-    "PARTITION": "Load each folder with an expression, such as (…, day AS '2024-01-05'::date)",
     "RETURNREJECTED": "Use REJECTED DATA AS TABLE. The result counts the rejected rows",
     "STORAGE": "Remove it: all loads write to the one warehouse",
 }
@@ -285,6 +283,7 @@ class StatementOptionParser:
             "FILTER": self._parse_filters,
             "PARSER": self._parse_parser,
             "PARQUET": self._parse_format_word,
+            "ORC": self._parse_format_word,
             "FIXEDWIDTH": self._parse_format_word,
             "COLSIZES": self._parse_column_sizes,
             "SKIP": self._parse_skip,
@@ -301,6 +300,7 @@ class StatementOptionParser:
             "ENFORCELENGTH": self._make_flag_option_parser(self._options, "enforce_length"),
             "FORCE": self._make_flag_option_parser(self._options, "force"),
             "STREAM": self._parse_stream_name,
+            "PARTITION": self._parse_partition_columns,
             **dict.fromkeys(_STATEMENT_TEXT_OPTIONS, self._parse_text_option),
         }
         self._known = frozenset(
@@ -351,7 +351,7 @@ class StatementOptionParser:
         self._set_option(self._options, "parser", parser, token)
 
     def _parse_format_word(self, token: SqlToken) -> None:
-        """Parse PARQUET or FIXEDWIDTH, which select a parser without the word PARSER."""
+        """Parse PARQUET, ORC or FIXEDWIDTH, which select a parser without the word PARSER."""
         parser = _parse_phase_call_after_name(self._cursor, token)
         self._set_option(self._options, "parser", parser, token)
 
@@ -392,6 +392,17 @@ class StatementOptionParser:
     def _parse_reject_max(self, token: SqlToken) -> None:
         limit = self._cursor.parse_integer("the limit of rejects", 0, _MAX_INTEGER)
         self._set_option(self._options, "reject_max", limit, token)
+
+    def _parse_partition_columns(self, token: SqlToken) -> None:
+        cursor = self._cursor
+        cursor.expect_one_of("COLUMNS", "COLUMN")
+        has_parentheses = cursor.accept("(")
+        names = [cursor.parse_identifier("a column")]
+        while cursor.accept(","):
+            names.append(cursor.parse_identifier("a column"))
+        if has_parentheses:
+            cursor.expect(")")
+        self._set_option(self._options, "partition_columns", tuple(names), token)
 
     def _parse_stream_name(self, token: SqlToken) -> None:
         self._cursor.expect("NAME")

@@ -12,14 +12,18 @@ from snowmelt.catalog.sql.lexer import SourcePosition
 from snowmelt.errors import LoadFailed, LoadRefused, PhaseFailed, StatementError
 from snowmelt.load.column_converter import make_text_normalizer
 from snowmelt.load.copy_ast import (
+    ColumnListItem,
     ComputedColumn,
+    CopySelection,
     CopyStatement,
     FillerColumn,
     InputCompression,
     InputPath,
+    ParsedColumn,
     PhaseCall,
     StandardInput,
 )
+from snowmelt.load.file_metadata import make_partition_expression, uses_row_numbers
 from snowmelt.load.phase_protocols import ColumnOptions, ParseTarget, RecordSource, Source
 from snowmelt.load.phase_registry import LoadFunctions
 from snowmelt.load.portion import MIN_PORTION_BYTES, InputFile, split_into_portions
@@ -34,7 +38,13 @@ from snowmelt.load.task import ComputedExpression, LoadStep, LoadTask, StackPlan
 from snowmelt.load.udx import shared_progress_page
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.load.udx.worker_process import run_isolated
-from snowmelt.schema.types import Column, LogicalType, TableSchema, to_display_name
+from snowmelt.schema.types import (
+    MAX_TEXT_BYTES,
+    Column,
+    LogicalType,
+    TableSchema,
+    to_display_name,
+)
 from snowmelt.storage.overwrite_protection import file_identity
 
 _DEFAULT_PARSER = "Delimited"
@@ -130,7 +140,11 @@ def plan_load(  # noqa: PLR0913  what the caller knows and the statement does no
     compressions = {file.path: compression for file, compression in listed}
     seekable = stacked.splittable and isinstance(source, FileGlobSource | SpooledStdinSource)
 
+    numbers_rows = uses_row_numbers([each.sql for each in plan.computed])
+
     def is_splittable(file: InputFile) -> bool:
+        if numbers_rows:
+            return False
         remote = file.path.lower().startswith(("http://", "https://"))
         return seekable and not remote and compressions[file.path] is None
 
@@ -224,6 +238,7 @@ def _plan_stack(
         computed=computed,
         reject_limit=statement.compute_reject_limit() or statement.file_reject_max,
         started_at=started_at,
+        partition_columns=statement.partition_columns,
     )
     stack = LoadStack(plan, functions)
     files = None
@@ -265,7 +280,9 @@ def _resolve_columns(
     statement: CopyStatement, table: TableSchema, started_at: dt.datetime | None
 ) -> tuple[ParseTarget, tuple[ComputedExpression, ...]]:
     """Return the parsed columns with their options, and the computed columns."""
-    items = statement.items
+    if statement.selection is not None:
+        return _resolve_selection(statement, statement.selection, table, started_at)
+    items = _add_file_columns(statement, table)
     computed = tuple(
         ComputedExpression(item.name, item.sql)
         for item in items or ()
@@ -317,6 +334,68 @@ def _resolve_columns(
         make_text_normalizer(column, options.get(column.name, ColumnOptions()).format)
     schema = table if items is None else TableSchema(table.version, tuple(parsed))
     return ParseTarget(schema, options, statement.enforce_length, started_at), computed
+
+
+def _add_file_columns(
+    statement: CopyStatement, table: TableSchema
+) -> tuple[ColumnListItem, ...] | None:
+    """Return the column list with the partition columns and those about the file."""
+    place = statement.table.position
+    more = (
+        *statement.metadata,
+        *(
+            ComputedColumn(name, make_partition_expression(name), place)
+            for name in statement.partition_columns
+        ),
+    )
+    if not more:
+        return statement.items
+    names = {each.name for each in more}
+    if statement.items is None:
+        # What is not computed is parsed.
+        return (
+            *more,
+            *(
+                ParsedColumn(column.name, ColumnOptions(), place)
+                for column in table.columns
+                if column.name not in names
+            ),
+        )
+    for item in statement.items:
+        if item.name in names:
+            raise _make_statement_error(
+                item.position,
+                f"Partition column {to_display_name(item.name)} is also in the column list. Remove it there",
+            )
+    return (*statement.items, *more)
+
+
+def _resolve_selection(
+    statement: CopyStatement,
+    selection: CopySelection,
+    table: TableSchema,
+    started_at: dt.datetime | None,
+) -> tuple[ParseTarget, tuple[ComputedExpression, ...]]:
+    """Return the fields that a SELECT reads, and its expressions by the columns that they fill."""
+    names = [each.name for each in statement.items or table.columns]
+    count = len(selection.expressions)
+    if count > len(names) or (statement.items is not None and count < len(names)):
+        raise _make_statement_error(
+            selection.expressions[0][1], f"There are {count} expressions for {len(names)} columns"
+        )
+    place = statement.table.position
+    fields = (
+        Column(name, LogicalType.TEXT, 1, length=MAX_TEXT_BYTES, byte_length=MAX_TEXT_BYTES)
+        for name in selection.fields
+    )
+    items: tuple[ColumnListItem, ...] = (
+        *(FillerColumn(column, ColumnOptions(), place) for column in fields),
+        *(
+            ComputedColumn(name, sql, at)
+            for name, (sql, at) in zip(names, selection.expressions, strict=False)
+        ),
+    )
+    return _resolve_columns(replace(statement, selection=None, items=items), table, started_at)
 
 
 def _make_statement_error(position: SourcePosition, reason: str) -> StatementError:

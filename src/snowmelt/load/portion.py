@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One input: its path, size in bytes (None if unknown), and version tag."""
+    """One input: its path, size in bytes, version tag and time of its last change, each None if unknown."""
 
     path: str
     size: int | None = None
     tag: str | None = None
+    modified_at: dt.datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

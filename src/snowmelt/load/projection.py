@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import InternalError, LoadFailed
+from snowmelt.load.file_metadata import add_file_columns, make_file_columns
 from snowmelt.load.phase_protocols import ParsedBatch, ParseReject, ParseTarget
+from snowmelt.load.portion import InputFile
 from snowmelt.load.task import ComputedExpression, StackPlan
 from snowmelt.schema.conversion.default_values import make_default_native_arrays
 from snowmelt.schema.iceberg_table_form import native_fields, native_schema
@@ -34,16 +36,8 @@ class ColumnProjector:
         """
         parsed = native_schema(plan.target.schema)
         self._table = native_schema(plan.table)
-        self._defaults = {
-            field.name: array[0]
-            for column in plan.table.columns
-            if column.default is not None
-            for field, array in zip(
-                native_fields(column),
-                make_default_native_arrays(column, 1, plan.started_at),
-                strict=True,
-            )
-        }
+        self._plan = plan
+        self._defaults: dict[str, pa.Scalar] | None = None
         self._is_identity = parsed.equals(self._table)
         self._copied_columns = {
             field.name: field.name
@@ -59,7 +53,7 @@ class ColumnProjector:
                 evaluated.append(computed)
         self._computed_columns = _ComputedColumns(plan, evaluated) if evaluated else None
 
-    def project(self, batch: ParsedBatch, records_before: int, file_path: str) -> ParsedBatch:
+    def project(self, batch: ParsedBatch, records_before: int, file: InputFile) -> ParsedBatch:
         """Return a block in the table's native form.
 
         Rejects a row if a computed value is NULL in a NOT NULL column, or too long for a column
@@ -68,7 +62,7 @@ class ColumnProjector:
         Args:
             batch: Parsed columns.
             records_before: Number of records in the portion before this block.
-            file_path: Path of the file, for error messages.
+            file: The file of the records.
 
         Raises:
             LoadFailed: If an expression fails. The error names it and the record.
@@ -77,16 +71,16 @@ class ColumnProjector:
             return batch
         if self._computed_columns is None:
             return replace(batch, rows=self._arrange_columns(batch.rows, None))
-        table, refused, failure = self._computed_columns.compute(batch.rows)
+        numbers = _list_record_numbers(batch, records_before)
+        table, refused, failure = self._computed_columns.compute(batch.rows, file, numbers)
         if failure is not None:
-            raise _make_load_failure(failure, batch, records_before, file_path)
+            raise _make_load_failure(failure, numbers, file.path)
         rows = self._arrange_columns(batch.rows, table)
         truncated = batch.truncated_values + self._computed_columns.pop_truncated_count()
         if not refused:
             return replace(batch, rows=rows, truncated_values=truncated)
         keep = np.ones(rows.num_rows, np.bool_)
         keep[list(refused)] = False
-        numbers = _list_record_numbers(batch, records_before)
         late = [
             ParseReject(
                 numbers[place],
@@ -105,16 +99,32 @@ class ColumnProjector:
     def _arrange_columns(self, parsed: pa.Table, evaluated: pa.Table | None) -> pa.Table:
         """Return the table's columns: computed, parsed or default."""
         arrays = []
+        defaults = self._make_defaults()
         for field in self._table:
             if evaluated is not None and field.name in evaluated.schema.names:
                 arrays.append(evaluated.column(field.name))
             elif field.name in self._copied_columns:
                 arrays.append(parsed.column(self._copied_columns[field.name]))
-            elif field.name in self._defaults:
-                arrays.append(pa.repeat(self._defaults[field.name], parsed.num_rows))
+            elif field.name in defaults:
+                arrays.append(pa.repeat(defaults[field.name], parsed.num_rows))
             else:
                 arrays.append(pa.nulls(parsed.num_rows, field.type))
         return pa.Table.from_arrays(arrays, schema=self._table)
+
+    def _make_defaults(self) -> dict[str, pa.Scalar]:
+        """Return the default values by native field. Computes them once, for the first block."""
+        if self._defaults is None:
+            self._defaults = {
+                field.name: array[0]
+                for column in self._plan.table.columns
+                if column.default is not None
+                for field, array in zip(
+                    native_fields(column),
+                    make_default_native_arrays(column, 1, self._plan.started_at),
+                    strict=True,
+                )
+            }
+        return self._defaults
 
 
 class _ComputedColumns:
@@ -127,7 +137,17 @@ class _ComputedColumns:
 
         schema = TableSchema(1, tuple(_find_table_column(each.column, plan) for each in computed))
         columns = zip(computed, schema.columns, strict=True)
-        self._evaluator = ExpressionEvaluator(plan.target.schema, list(columns), plan.started_at)
+        parsed = plan.target.schema.columns
+        following = max((column.ordinal for column in parsed), default=0) + 1
+        about_file = make_file_columns(plan.partition_columns, following)
+        self._evaluator = ExpressionEvaluator(
+            TableSchema(1, (*parsed, *about_file)), list(columns), plan.started_at
+        )
+        self._file_columns = [
+            column for column in about_file if column.name in self._evaluator.used_names
+        ]
+        self._has_files = plan.source.name.upper() in {"FILE", "URL"}
+        self._started_at = plan.started_at
         self._converter = TableConverter(ParseTarget(schema, {}, plan.target.enforce_length))
         self._by_name = {
             column.display_name: (column, each)
@@ -137,13 +157,15 @@ class _ComputedColumns:
             text_column.rounds = True
 
     def compute(
-        self, rows: pa.Table
+        self, rows: pa.Table, file: InputFile, numbers: Sequence[int]
     ) -> tuple[pa.Table, Mapping[int, tuple[str, str]], ExpressionFailure | None]:
         """Return all rows, the column and reason of each rejected row, and the failure, if any."""
         from snowmelt.load.column_converter import NOT_NULL_VIOLATION
         from snowmelt.load.expressions.evaluator import ExpressionFailure
 
-        texts = self._evaluator.evaluate_rows(rows)
+        about = file if self._has_files else None
+        given = add_file_columns(rows, self._file_columns, about, numbers, self._started_at)
+        texts = self._evaluator.evaluate_rows(given)
         if isinstance(texts, ExpressionFailure):
             return rows, {}, texts
         table, refused = self._converter.convert_columns(texts, rows.num_rows)
@@ -194,11 +216,11 @@ def _format_rejected_row(rows: pa.Table, row_index: int) -> bytes:
 
 
 def _make_load_failure(
-    failure: ExpressionFailure, batch: ParsedBatch, records_before: int, file_path: str
+    failure: ExpressionFailure, numbers: Sequence[int], file_path: str
 ) -> LoadFailed:
     from snowmelt.load.expressions.evaluator import describe_expression
 
     where = [file_path, describe_expression(failure.expression)]
     if failure.row_index is not None:
-        where.append(f"record {_list_record_numbers(batch, records_before)[failure.row_index]:,}")
+        where.append(f"record {numbers[failure.row_index]:,}")
     return LoadFailed(where=", ".join(where), reason=failure.reason, file=file_path)

@@ -414,7 +414,7 @@ class PortionRun:
                         f"{task.portion.file.path}, {task.plan.parser}: {block.records} records "
                         f"are not {block.rows.num_rows} rows and {len(block.rejects)} rejects"
                     )
-                shaped = self._projector.project(block, self.counts.records, task.portion.file.path)
+                shaped = self._projector.project(block, self.counts.records, task.portion.file)
                 self._add_batch_to_counts(shaped, flows)
                 yield shaped
                 if self.counts.reject_limit_reached:

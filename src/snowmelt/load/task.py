@@ -67,6 +67,7 @@ class StackPlan:
         table: Columns of the resulting rows. A column that is neither parsed nor computed has its default.
         reject_limit: Number of rejects at which a task stops. None: no limit.
         started_at: Current time for expressions, timezone-aware. None: not available.
+        partition_columns: Columns whose values are in the names of folders.
     """
 
     source: LoadStep
@@ -77,6 +78,7 @@ class StackPlan:
     computed: tuple[ComputedExpression, ...] = ()
     reject_limit: int | None = None
     started_at: dt.datetime | None = None
+    partition_columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,16 @@
-"""Jobs that bring rows into tables: COPY, Kafka streams, file tailing and error replay.
+"""Jobs that load rows into tables: COPY, Kafka streams, file tailing and error replay.
 
-`copy_job`: one COPY statement, from planning to the commit.
-`file_watch`: files that appear in folders and stores, each loaded once, in batches.
-`file_pipe_check`: check of a COPY that loads files as they appear.
-`load_task_execution`: one portion of a load into native files, and the threads that run portions locally.
-`arrow_conversion`: Arrow columns into native form.
-`row_and_reject_files`: rows and rejects of a portion into native files.
-`engine_commit`: commits of other engines through the Iceberg REST catalog.
-`load_result_check`: the results of all portions into totals and the decision whether to commit.
-`reject_publisher`: rejected records into a reject table, reject files or the error table.
-`kafka`: Kafka topics into tables, row by row through channels or frame by frame through COPY.
-`file_tail`: growing files into a table, one channel per file.
-`error_replay`: rejected rows of an error table inserted again.
+`copy_job`: executes one COPY statement, from planning to the commit.
+`file_watch`: loads new files in folders and stores, each once, in batches.
+`file_pipe_check`: validates a COPY that loads files as they appear.
+`schema_inference`: infers the columns of a new table from files.
+`load_task_execution`: loads one portion into native files; runs portions in local threads.
+`arrow_conversion`: converts Arrow columns to native form.
+`row_and_reject_files`: writes rows and rejects of a portion to native files.
+`engine_commit`: applies commits of other engines through the Iceberg REST catalog.
+`load_result_check`: combines the results of all portions, and decides whether the load may commit.
+`reject_publisher`: writes rejected records to a reject table, reject files or the error table.
+`kafka`: loads Kafka topics, through channels or in frames with COPY.
+`file_tail`: streams growing files into a table, one channel per file.
+`error_replay`: inserts the rejected rows of an error table again.
 """

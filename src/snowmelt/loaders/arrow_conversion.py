@@ -1,7 +1,7 @@
-"""Arrow columns into native form, with the same rules as rows of a channel.
+"""Convert Arrow columns to native form, with the same rules as for rows of a channel.
 
-Companion columns (nanoseconds, offsets) may be supplied with their column; otherwise they are derived
-from it.
+Companion columns (nanoseconds, zone offsets) may be supplied with their column. Otherwise they are
+computed from it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def convert_to_native(
     zone: tzinfo,
     now: dt.datetime,
 ) -> pa.Table:
-    """Convert a batch to native form.
+    """Convert a record batch to native form.
 
     Args:
         schema: Columns of the table.
-        sources: Index of each native field among the columns of the batch. None: the field has the default
-            of its column, or is derived from its column.
+        sources: Index of the batch column for each native field. None: the field has the default of its
+            column, or is computed from its column.
         batch: The rows.
-        zone: Applies to values without a time zone.
-        now: The default CURRENT_TIMESTAMP.
+        zone: Time zone of values without a time zone.
+        now: Value of the default CURRENT_TIMESTAMP.
 
     Raises:
         LoadFailed: If a value does not fit its column.
@@ -61,7 +61,7 @@ def convert_to_native(
         for at, place in enumerate(others, start=1):
             if place is not None:
                 given = cast_companion(column, fields[at].name, batch.column(place))
-                # Writers that do not know companions leave them NULL.
+                # Writers that do not support companions leave them NULL.
                 whole = pc.coalesce(given, parts[at])
                 parts[at] = pc.if_else(pc.is_null(parts[0]), pa.scalar(None, pa.int32()), whole)
                 check_local_time_range(column, parts)
@@ -70,7 +70,7 @@ def convert_to_native(
 
 
 def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]:
-    """Return a column in native form, with its companions.
+    """Convert a column to native form, with its companion columns.
 
     Args:
         column: The target column.
@@ -84,7 +84,7 @@ def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]
         raise _make_column_error(column, "it is NOT NULL, and a value is NULL")
     kind = array.type
     if pa.types.is_timestamp(kind) and kind.tz and column.kind is LogicalType.TIMESTAMP_TZ:
-        # Spark timestamps do not store an offset.
+        # Spark timestamps have no zone offset.
         array = array.cast(pa.timestamp(kind.unit, "UTC"))
     try:
         converted, wrong = convert_arrow_array(ColumnConverter(column, zone), array)
@@ -103,7 +103,7 @@ def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]
 
 
 def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
-    """Return a companion column of nanoseconds or offsets that the DataFrame supplies.
+    """Verify and convert a companion column of nanoseconds or offsets that the DataFrame supplies.
 
     Raises:
         LoadFailed: If a value is out of range.
@@ -117,7 +117,7 @@ def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
 
 
 def check_local_time_range(column: Column, arrays: Sequence[pa.Array]) -> None:
-    """Verify the local times that a column and its supplied offsets result in.
+    """Verify that a column and its supplied offsets give local times that are in range.
 
     Raises:
         LoadFailed: If a local time is outside the years 1 to 9999.
@@ -152,5 +152,5 @@ def _make_missing_column(column: Column, rows: int, now: dt.datetime) -> list[pa
 
 
 def format_column_names(columns: Sequence[Column]) -> str:
-    """Return display names, separated by commas."""
+    """Return the display names of columns, separated by commas."""
     return ", ".join(column.display_name for column in columns)

@@ -1,8 +1,8 @@
-"""Execution of one COPY statement from planning to the commit.
+"""Execute one COPY statement, from planning to the commit.
 
-A load starts, a `TaskRunner` runs its portions anywhere, and their results are reconciled. Rejects
-are published first, keyed by the load, so that they exist even if the load is aborted. Then one
-transaction adds all rows to the table, or none.
+A `TaskRunner` runs the portions of the load, here or on Spark. `load_result_check` then combines
+their results. Rejects are published first, with the load's ID, so that they exist even if the load
+is aborted. Finally, one transaction adds all rows to the table, or none.
 """
 
 from __future__ import annotations
@@ -77,22 +77,22 @@ _log = logging.getLogger("snowmelt.load")
 
 
 class TaskRunner(Protocol):
-    """Runs the portions of a load, in this process or on Spark."""
+    """Interface of runners of the portions of a load, in this process or on Spark."""
 
     @property
     def parallelism(self) -> int:
         """Number of portions that run at the same time."""
 
     def __call__(self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]) -> Iterable[PortionResult]:
-        """Run each portion once; yield the results in any order."""
+        """Run each portion once. Yield the results in any order."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyContext:
-    """Role, catalog and namespace of a COPY; names are internal.
+    """Role, catalog and default namespace of a COPY. Names are internal names.
 
-    No portion of a file is smaller than `min_portion_bytes`. Output must not replace `reserved_paths`,
-    besides the warehouse. `user_code_limits` apply to user code.
+    Portions of a file have at least `min_portion_bytes`. Reject files must not replace the
+    warehouse or `reserved_paths`. `user_code_limits` apply to user code.
     """
 
     database: Database
@@ -109,20 +109,25 @@ class CopyContext:
 
 @dataclass(frozen=True, slots=True)
 class ArrivedFiles:
-    """Files that have appeared in a place, and the name of their loads in the history."""
+    """A batch of new files, and the name that their loads have in the history.
+
+    `repeated_paths` are files whose present version failed before.
+    """
 
     files: Sequence[InputFile]
     load_name: str | None = None
+    repeated_paths: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """The result of a COPY. Without a `load_id` there was nothing to load.
+    """Result of a COPY. `load_id` is None if there was nothing to load.
 
-    `skipped_files` counts files that were loaded before. `reject_reasons` are the most frequent reasons,
-    `rejected_to` is where rejects are stored (None: nowhere). `failed_files` were left out, with the reason
-    (only with ERROR TOLERANCE). `duplicate_paths` were left out because they lead to the same file as the
-    second path. `changed_files` were loaded before with another size or change time, and again as a whole.
+    `skipped_files` counts files that were loaded before. `reject_reasons` are the most frequent
+    reasons. `rejected_to` is where rejects are stored, or None. `failed_files` are files that were
+    not loaded, with the reason (only with ERROR TOLERANCE). `duplicate_paths` are pairs of paths of
+    the same file; the first path was not loaded. `changed_files` are files that have changed since
+    an earlier load, and were loaded again completely.
     `truncated_values` counts values that were cut to the length of their column.
     `header_differences` says which header names have no column, and which columns get no value.
     """
@@ -196,18 +201,19 @@ def run_copy(
         statement_text: The statement.
         runner: Runs the portions.
         on_progress: Called with each finished portion and the number of portions.
-        arrived: A batch of files to load instead of all that the paths match. A file that fails does not
-            fail the load, even if it is the only one, and limits of rejects apply to each file.
+        arrived: A batch of files to load in place of all files that match the paths. A failed file
+            then does not fail the load, even if it is the only one, and limits of rejects apply per
+            file.
 
     Raises:
         StatementError: If the statement cannot be parsed.
         TableNotFound: If the table does not exist or the role lacks INSERT on it.
-        LoadRefused: If a source, filter, parser, parameter or table of rejects is invalid.
-        OutputRefused: If a file of rejects would replace an input, or a file of the installation.
+        LoadRefused: If a source, filter, parser, parameter or reject table is invalid.
+        OutputRefused: If a reject file would replace an input or a file of the installation.
         LoadFailed: If a file cannot be loaded, or too many records were rejected. No row was loaded;
             rejects are published.
         LoadOvertaken: If another load committed the same files first. No row was loaded.
-        UnknownOutcome: If it may have been committed; LOAD_HISTORY has the outcome.
+        UnknownOutcome: If the load may have been committed. LOAD_HISTORY has the outcome.
     """
     statement = parse_copy(statement_text)
     if arrived is not None:
@@ -247,8 +253,16 @@ def run_copy(
         clock=context.clock,
         lease_s=context.lease_s,
     )
-    run = _CopyRun(context, statement, prepared, load, may_be_empty=arrived is not None)
+    run = _CopyRun(context, statement, prepared, load, arrived)
     return run.run(runner, on_progress)
+
+
+def _find_common_failure(reconciliation: CopyReconciliation) -> str | None:
+    """Return the first reason if every file of a load failed, else None."""
+    records = reconciliation.file_records
+    if not records or any(each.state != "LOAD_FAILED" for each in records):
+        return None
+    return records[0].first_error or "no file could be loaded"
 
 
 def _has_reject_sink(statement: CopyStatement) -> bool:
@@ -320,7 +334,7 @@ def _prepare_copy(
                 connection,
                 table.table_id,
                 paths,
-                # A watcher would load a file without a good record again and again.
+                # Otherwise a watch would load a file without valid records repeatedly.
                 with_rejected=listed_files is not None,
             )
         plan = plan.without_loaded_files({(key.path, key.size, key.tag) for key in known})
@@ -335,7 +349,7 @@ def _prepare_copy(
 
 
 def find_load_functions(connection: sa.Connection, steps: Sequence[LoadStep]) -> LoadFunctions:
-    """Return the user-defined filters, parsers and sources, with the libraries of `steps`."""
+    """Return the user-defined load functions, with the libraries that `steps` need."""
     made = list_load_functions(connection)
     functions = LoadFunctions(
         tuple(UserLoadFunction(each.kind, each.name, each.factory, each.library) for each in made)
@@ -345,7 +359,7 @@ def find_load_functions(connection: sa.Connection, steps: Sequence[LoadStep]) ->
 
 
 class _CopyRun:
-    """A COPY that has begun. It ends with a commit or an abort."""
+    """A running COPY. It ends with a commit or an abort."""
 
     def __init__(
         self,
@@ -353,11 +367,10 @@ class _CopyRun:
         statement: CopyStatement,
         prepared: _PreparedCopy,
         load: OpenLoad,
-        *,
-        may_be_empty: bool,
+        arrived: ArrivedFiles | None,
     ) -> None:
         self._context = context
-        self._may_be_empty = may_be_empty
+        self._repeated_paths = None if arrived is None else arrived.repeated_paths
         self._statement = statement
         self._prepared = prepared
         self._load = load
@@ -394,12 +407,13 @@ class _CopyRun:
                     reject_limit=self._statement.compute_reject_limit(),
                     error_tolerance=self._statement.error_tolerance,
                     file_reject_limit=self._statement.file_reject_max,
-                    may_be_empty=self._may_be_empty,
+                    repeated_paths=self._repeated_paths,
                 )
                 kept = self._publish_rejects(outcomes, settled)
                 self._commit_load(outcomes, settled, kept)
         except UnknownOutcome:
-            # It may have been committed: only clean-up, when the lease has run out, closes it.
+            # The load may have been committed. Garbage collection closes it after its lease has
+            # expired.
             raise
         except BaseException as error:
             self._abort(error, settled)
@@ -414,8 +428,14 @@ class _CopyRun:
     ) -> tuple[WrittenFile, ...]:
         """Publish rejects, or return them as files of the error table for the commit."""
         folder = self._plan.reject_folder
+        results = [
+            replace(each, reject_files=())
+            if each.number in reconciliation.uncounted_tasks
+            else each
+            for each in results
+        ]
         if folder is None or not any(each.reject_files for each in results):
-            # Rejects of an earlier load would look like those of this one.
+            # Truncate the files: rejects of an earlier load would seem to belong to this load.
             truncate_reject_files(self._statement.rejects)
             return ()
         files = renumber_reject_files(
@@ -468,6 +488,7 @@ class _CopyRun:
             offsets=self._prepared.list_offset_advances(results),
             force=self._statement.force,
             message="; ".join((*gaps, *duplicates, *losses)) or None,
+            failure=_find_common_failure(reconciliation),
         )
         commit_load(
             self._context.database,
@@ -478,7 +499,7 @@ class _CopyRun:
         )
 
     def _purge_files(self, reconciliation: CopyReconciliation) -> None:
-        """Delete the files that were loaded. A failure is logged only: the rows are committed."""
+        """Delete the loaded files. Failures are only logged, because the rows are committed."""
         for each in reconciliation.file_records:
             if each.state != "LOAD_FAILED":
                 try:
@@ -487,7 +508,7 @@ class _CopyRun:
                     _log.warning("PURGE: cannot delete: %s", error)
 
     def _report_offsets(self, results: Sequence[PortionResult]) -> None:
-        """Report loaded offsets to the source, for information only."""
+        """Report the loaded offsets to the source, which does not need them for correctness."""
         ends = [end for each in results for end in each.partition_ends]
         if ends:
             step = self._prepared.plan.tasks[0].plan.source
@@ -513,7 +534,8 @@ class _CopyRun:
                 bytes=reconciliation.totals.bytes,
                 first_error=reconciliation.totals.first_error,
             )
-        # Should the catalog not answer, clean-up closes the load when its lease has run out.
+        # If the catalog does not respond, garbage collection closes the load after its lease has
+        # expired.
         with contextlib.suppress(SnowmeltError):
             abort_load(
                 self._context.database,

@@ -1,15 +1,15 @@
-"""Commits of other engines through the Iceberg REST catalog.
+"""Apply commits of other engines through the Iceberg REST catalog.
 
-An engine writes files beside those of the table and sends a snapshot that lists them. The snapshot
-counts as a change of its parent: files that it adds, and files that it removes. The service makes that
-change itself, on the current state of the table, whatever has been committed since the parent:
+An engine writes files to the table's folder and sends a snapshot that lists them. Compared with its
+parent, the snapshot adds and removes files. The service applies this difference to the current
+state of the table, which may be newer than the parent:
 
-* Rows of added files are read, checked like rows of a DataFrame, and written as native files. So no
-  value, statistic or manifest of an engine is trusted.
-* Removed files must still be part of the table. If one was rewritten meanwhile, the commit conflicts.
+* It reads the rows of added files, checks them like rows of a DataFrame, and writes them as native
+files. It does not rely on values, statistics or manifests of the engine. * Removed files must still
+be part of the table. If a file was rewritten meanwhile, the commit fails with a conflict.
 
-The commit keeps the ID and the properties of the engine's snapshot. A request that is repeated after a
-lost response therefore finds that it has succeeded.
+The committed snapshot has the ID and the properties of the engine's snapshot. A request that is
+repeated after a lost response is therefore recognized.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ _MAX_MANIFESTS = 10_000
 _MAX_ADDED_FILES = 10_000
 _BATCH_ROWS = 64 * 1024
 _REPLACE_PRIVILEGES = ("UPDATE", "DELETE")
-# Counts that the commit computes again.
+# Summary properties that the commit recomputes.
 _COMPUTED_PREFIXES = ("total-", "added-", "deleted-", "removed-", "changed-", "manifests-")
 _COMPUTED_NAMES = frozenset({"operation", "entries-processed", "engine-name", "engine-version"})
 
 
 @dataclass(frozen=True, slots=True)
 class EngineCommit:
-    """A snapshot of an engine, to be committed by a role; `statement` describes it in the history.
+    """A snapshot that an engine commits with a role. `statement` describes it in the history.
 
     `snapshot` has the fields of the Iceberg specification. `parent_id` is None for an empty table.
     """
@@ -100,15 +100,17 @@ class EngineCommit:
 def commit_engine_snapshot(
     database: Database, warehouse_url: str, commit: EngineCommit, *, clock: Clock
 ) -> None:
-    """Make the change of an engine's snapshot, unless it was made already.
+    """Apply the change of an engine's snapshot, unless it is already applied.
 
     Raises:
-        EngineCommitConflict: If a file that it removes, or its parent, is no longer part of the table.
-        EngineCommitInvalid: If files are missing, of another form or not in the folder of the table.
+        EngineCommitConflict: If a removed file or the parent snapshot is no longer part of the
+            table.
+        EngineCommitInvalid: If files are missing, have an unsupported form, or are not in the
+            table's folder.
         LoadFailed: If a value does not fit its column.
-        PrivilegeMissing: If the role may not make the change.
+        PrivilegeMissing: If the role lacks a privilege for the change.
         TableNotFound: If the table was dropped.
-        UnknownOutcome: If it may have been made. A repetition of the request finds out.
+        UnknownOutcome: If the change may have been applied. Repeating the request is safe.
     """
     with database.reading() as connection:
         table = find_table_by_id(connection, commit.table_id)
@@ -121,7 +123,8 @@ def commit_engine_snapshot(
     change = _read_change(database, table, files, commit)
     if change.removed:
         with database.reading() as connection:
-            # Replaced files can lose any row, and have any value changed.
+            # A replaced file may lose rows and have changed values, so all these privileges are
+            # required.
             for privilege in _REPLACE_PRIVILEGES:
                 _require_privilege(connection, commit.role, table, privilege)
     load = begin_load(
@@ -168,7 +171,7 @@ def commit_engine_snapshot(
 def _require_privilege(
     connection: sa.Connection, role: str, table: TableRecord, *privileges: str
 ) -> None:
-    """Raise PrivilegeMissing, not TableNotFound: the engine has loaded the table."""
+    """Raise PrivilegeMissing, not TableNotFound, because the engine has already loaded the table."""
     try:
         require_table_privilege(connection, role, table, *privileges)
     except TableNotFound:
@@ -179,14 +182,14 @@ def _require_privilege(
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Files that a snapshot adds to its parent, and paths of those that it removes."""
+    """Files that a snapshot adds to its parent, and paths of files that it removes."""
 
     added: list[DataFile]
     removed: set[str]
 
 
 class _TableFiles(FileIO):
-    """Files of one table under the addresses that engines use; read only."""
+    """Read-only PyIceberg file access to one table, by the URLs that engines use."""
 
     def __init__(self, warehouse: Warehouse, folder: str) -> None:
         super().__init__()
@@ -196,10 +199,10 @@ class _TableFiles(FileIO):
         self._native_root = warehouse.to_address(f"{folder}/")
 
     def to_path(self, address: str) -> str:
-        """Return the path of an address in the warehouse.
+        """Convert a URL to a path in the warehouse.
 
         Raises:
-            EngineCommitInvalid: If it is not in the folder of the table.
+            EngineCommitInvalid: If the URL is not in the table's folder.
         """
         path = address.removeprefix(self._root).removeprefix(self._native_root)
         if path == address or ".." in path.split("/"):
@@ -229,7 +232,7 @@ def _read_change(
     with _translating_read_errors("the manifests of the snapshot"):
         after = _list_manifests(files, str(commit.snapshot["manifest-list"]))
     parent = _list_parent_manifests(database, table, files, commit.parent_id)
-    # Manifests that both have are not read.
+    # Manifests that are in both snapshots are not read.
     shared = after.keys() & parent.keys()
     with _translating_read_errors("a manifest of the snapshot"):
         new = _read_entries(files, [each for path, each in after.items() if path not in shared])
@@ -243,7 +246,7 @@ def _read_change(
 def _list_parent_manifests(
     database: Database, table: TableRecord, files: _TableFiles, parent_id: int | None
 ) -> dict[str, ManifestFile]:
-    """Return the manifests of the parent of a snapshot, by the path of the original."""
+    """Return the manifests of a snapshot's parent, by the path of the original."""
     if parent_id is None:
         return {}
     with database.reading() as connection:
@@ -263,7 +266,7 @@ def _list_parent_manifests(
 
 
 def _list_manifests(files: _TableFiles, address: str) -> dict[str, ManifestFile]:
-    """Return the manifests of a list, by path; copies by the path of their originals."""
+    """Return the manifests of a manifest list by path. Copies are keyed by the path of their original."""
     manifests: dict[str, ManifestFile] = {}
     for manifest in read_manifest_list(files.new_input(address)):
         path = files.to_path(manifest.manifest_path)
@@ -279,7 +282,7 @@ def _list_manifests(files: _TableFiles, address: str) -> dict[str, ManifestFile]
 
 
 def _read_entries(files: _TableFiles, manifests: Sequence[ManifestFile]) -> dict[str, DataFile]:
-    """Return the live files of manifests, by path."""
+    """Return the live files in manifests, by path."""
     found: dict[str, DataFile] = {}
     for manifest in manifests:
         for entry in manifest.fetch_manifest_entry(files):
@@ -293,7 +296,7 @@ def _read_entries(files: _TableFiles, manifests: Sequence[ManifestFile]) -> dict
 def _rewrite_files(
     load: OpenLoad, files: _TableFiles, added: Sequence[DataFile], now: dt.datetime
 ) -> tuple[WrittenFile, ...]:
-    """Write the rows of files as native files of a load."""
+    """Write the rows of an engine's files to native files of a load."""
     schema = load.table.schema
     names = {column.name for column in schema.columns}
     clustered_by = tuple(name for name in load.table.cluster_by if name in names)
@@ -339,10 +342,10 @@ def _read_native_batches(
 def _set_time_zones(
     table: TableRecord, sources: Sequence[int | None], batch: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """Return a batch whose timestamps have a zone where the columns have one.
+    """Make timestamps of a batch zoned or naive, as the table's columns are.
 
-    As in every reader of Iceberg, the type of the column counts, not the annotation of the file:
-    ClickHouse writes all timestamps as those of UTC.
+    As in all Iceberg readers, the type of the column decides, and not the annotation in the file.
+    ClickHouse annotates all timestamps as UTC.
     """
     for field, place in zip(native_schema(table.schema), sources, strict=True):
         if place is None or not pa.types.is_timestamp(field.type):
@@ -355,7 +358,7 @@ def _set_time_zones(
 
 
 def _match_fields(table: TableRecord, given: pa.Schema, name: str) -> tuple[int | None, ...]:
-    """Return the index of each native field among the columns of a file, by field ID."""
+    """Return the index of the file's column for each native field, matched by field ID."""
     wanted = native_schema(table.schema)
     ids = [int(field.metadata[FIELD_ID]) for field in wanted]
     places: dict[int, int] = {}
@@ -382,7 +385,7 @@ def _match_fields(table: TableRecord, given: pa.Schema, name: str) -> tuple[int 
 
 
 def _kind(kind: pa.DataType) -> object:
-    """Return what types of equal values have in common: the conversion checks the values."""
+    """Return a key that is equal for types that convert to each other if the values fit."""
     if pa.types.is_decimal(kind):
         return "decimal", kind.scale
     for check in (
@@ -399,7 +402,7 @@ def _kind(kind: pa.DataType) -> object:
 
 
 def _list_own_properties(snapshot: Mapping[str, Any]) -> dict[str, str]:
-    """Return the properties of a snapshot that the engine or its user has set."""
+    """Return the snapshot properties that the engine or its user has set."""
     return {
         str(name): str(value)
         for name, value in snapshot.get("summary", {}).items()
@@ -409,7 +412,7 @@ def _list_own_properties(snapshot: Mapping[str, Any]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _translating_read_errors(what: str) -> Iterator[None]:
-    """Translate errors of files that an engine has not written, or written badly."""
+    """Translate errors of missing or malformed files of an engine."""
     try:
         yield
     except FileNotFoundError as error:
@@ -421,6 +424,6 @@ def _translating_read_errors(what: str) -> Iterator[None]:
             raise
         raise EngineCommitInvalid(reason=f"{what} cannot be read: {error}") from error
     except Exception as error:
-        # PyIceberg's reader of Avro raises anything on what is not Avro.
+        # PyIceberg's Avro reader raises arbitrary exceptions if a file is not Avro.
         reason = f"{what} cannot be read: {str(error) or type(error).__name__}"
         raise EngineCommitInvalid(reason=reason) from error

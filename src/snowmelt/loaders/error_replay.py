@@ -1,10 +1,10 @@
-"""Replay of rejected rows from a table's error table into the table, each at most once.
+"""Replay rejected rows of a table's error table into the table, each at most once.
 
 Rows are inserted in numbered batches. Before a batch is inserted through a channel whose offset
 token is the batch number, one marker per row with that number is committed to the error table. A
-row was replayed if its marker's number is committed. The channel's offset token says so, and a
-further marker after the batch repeats it. Each run first opens both channels, which fences earlier
-runs. A batch that has markers but was not committed is retried unchanged.
+row was replayed if the number in its marker is committed. This is known from the channel's offset
+token, and from another marker that is written after the batch. Each run first opens both channels,
+which fences earlier runs. A batch that has markers but was not committed is retried unchanged.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LOCAL_TIME_REASON = (
 _BATCH_ROWS = 10_000
 _CHANNEL_NAME = "snowmelt:replay"
 _DONE_MARKER_PREFIX = "batch:"
-# The position in the batch is omitted, so that equal reasons are counted together.
+# Omit the position in the batch, so that equal reasons are counted together.
 _ROW_INDEX_PATTERN = re.compile(r", rowIndex:[0-9]+")
 _ERROR_TABLE_COLUMNS = (
     "REFUSAL_ID",
@@ -70,11 +70,12 @@ _ERROR_TABLE_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """The rows to replay: those of a table rejected since `since`, changed by `transform_row`.
+    """Options of a replay. It replays the rows rejected since `since`, after `transform_row`.
 
-    Rows carry the name that the table had; `former_names` are further names. `parse_text` parses data that is
-    not a JSON object, such as a line of a file. `zone` applies to times without one. None: UTC, and rows of the
-    SDK with such times are rejected again, because the error table does not have the zone of their channel.
+    Error rows contain the name that the table had when they were rejected; `former_names` are its
+    earlier names. `parse_text` parses data that is not a JSON object, such as a line of a file.
+    `zone` is the time zone of times without one. None: UTC, and rows of the SDK with such times are
+    rejected again, because the error table does not have the zone of their channel.
     """
 
     table: TableName
@@ -87,7 +88,7 @@ class ReplayOptions:
 
 @dataclass(slots=True)
 class ReplayResult:
-    """Rows inserted by this run and by earlier runs, and rows rejected again, by reason."""
+    """Numbers of rows that this run and earlier runs inserted, and of rows rejected again, by reason."""
 
     inserted: int = 0
     already_inserted: int = 0
@@ -97,7 +98,7 @@ class ReplayResult:
 
 @dataclass(frozen=True, slots=True)
 class ErrorTableReadContext:
-    """Catalog, keys and stage of the error table."""
+    """Catalog, keys and stage from which the error table is read."""
 
     database: Database
     keyring: KeyRing
@@ -107,10 +108,10 @@ class ErrorTableReadContext:
 
 @dataclass(slots=True)
 class _ErrorTableContents:
-    """The rows of an error table for one table.
+    """The rows of an error table that belong to one table.
 
-    `rejected_rows` are rejected rows by ID, `markers` the rows of each batch, `committed_batches` the batches
-    that are known to be committed.
+    `rejected_rows` maps IDs to rejected rows. `markers` maps batch numbers to row IDs.
+    `committed_batches` are the batches that are known to be committed.
     """
 
     rejected_rows: dict[str, dict[str, object]] = field(default_factory=dict)
@@ -127,7 +128,7 @@ class _ErrorTableContents:
 
 
 class ErrorReplay:
-    """One replay; it fences another one of the same table."""
+    """One replay. It fences other replays of the same table."""
 
     def __init__(self, options: ReplayOptions, source: ErrorTableReadContext) -> None:
         self._options = options
@@ -143,9 +144,9 @@ class ErrorReplay:
 
         Raises:
             UserError: If the table has no error table.
-            ChannelFenced: If another replay has begun, which continues with the rest.
+            ChannelFenced: If another replay has begun. It continues with the remaining rows.
             TableNotFound: If the table does not exist or the user lacks INSERT on it.
-            ServiceUnavailable: If the service does not answer.
+            ServiceUnavailable: If the service does not respond.
         """
         table, errors = self._find_tables()
         with (
@@ -179,7 +180,7 @@ class ErrorReplay:
         return self.done
 
     def dry_run(self) -> ReplayResult:
-        """Return what `run` would do, without changes and without the service.
+        """Return the expected result of `run`. Changes nothing, and does not use the service.
 
         Raises:
             UserError: If the table has no error table.
@@ -243,7 +244,7 @@ class ErrorReplay:
         *,
         with_interrupted: bool = False,
     ) -> Iterator[dict[str, object]]:
-        """Yield the rows that are in no batch, in the order of their rejection."""
+        """Yield the rows that are in no batch, in the order in which they were rejected."""
         since, gone = self._options.since, set[str]()
         for number, keys in journal.markers.items():
             if journal.is_committed(number, last_committed_batch):
@@ -283,7 +284,7 @@ class ErrorReplay:
         self._channel.insert_rows(list(taken.values()), str(batch_number))
         self._channel.flush()
         failpoints.hit_failpoint(failpoints.Failpoint.REPLAY_INSERTED)
-        # If the channel expires, its token is lost; this row stays.
+        # This row preserves the committed number if the channel expires with its token.
         self._write_markers(
             self._markers, table, batch_number, [(f"{_DONE_MARKER_PREFIX}{batch_number}", None)]
         )
@@ -310,7 +311,7 @@ class ErrorReplay:
     def _select_accepted_rows(
         self, table: TableRecord, rows: Sequence[dict[str, object]]
     ) -> dict[str, Mapping[str, object]]:
-        """Return by ID the rows that the table now accepts; count the others."""
+        """Return the rows that the table now accepts, by ID. Count the others as rejected."""
         read: dict[str, Mapping[str, object]] = {}
         for row in rows:
             made = self._parse_rejected_row(row)
@@ -339,7 +340,7 @@ class ErrorReplay:
         self.done.reject_reasons[reason] += 1
 
     def _parse_rejected_row(self, row: Mapping[str, object]) -> Mapping[str, object] | str:
-        """Return rejected data as a row, or the reason why that is impossible."""
+        """Parse rejected data. Return the row, or the reason why it cannot be parsed."""
         data = row["ROW_DATA"]
         if row["CODE"] == TRUNCATED_CODE or not isinstance(data, str):
             return "the row was too long to be kept whole"

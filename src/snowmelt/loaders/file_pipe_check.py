@@ -1,6 +1,6 @@
-"""Check of a COPY that loads files as they appear: of a pipe, or of `snowmelt copy --watch`.
+"""Validate a COPY that loads files as they appear, for pipes and `snowmelt copy --watch`.
 
-Also finds the place of the files that requests to a pipe name.
+Also finds the location of files that requests to a pipe name.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def check_file_copy(session: StatementSession, text: str, pipe: TableName) -> TableRecord:
-    """Check the COPY of a pipe, whose schema completes short names, and return its table.
+    """Validate the COPY of a pipe and return its table. Short names are in the schema of the pipe.
 
     Raises:
         StatementError: If the COPY cannot be parsed, or has an option that is not supported.
         TableNotFound: If the table does not exist.
         PrivilegeMissing: If the role lacks INSERT on the table.
     """
-    # Here, not above: a service starts without the load stack.
+    # Imported here, so that a service starts without the load stack.
     from snowmelt.load.planner import check_load, list_named_steps
     from snowmelt.loaders.copy_job import find_load_functions
 
@@ -47,7 +47,7 @@ def check_file_copy(session: StatementSession, text: str, pipe: TableName) -> Ta
 
 @dataclass(frozen=True, slots=True)
 class PipeLocation:
-    """Where the files of a pipe are: `folder` is what names are relative to.
+    """Location of a pipe's files. Names in requests are relative to `folder`.
 
     `reject_limit` is the number of rejects at which a file is not loaded. None: no limit.
     """
@@ -58,8 +58,8 @@ class PipeLocation:
     _inputs: tuple[InputPath, ...]
 
     def find_path(self, name: str) -> str | None:
-        """Return the path of a named file, None if the COPY of the pipe does not load it."""
-        # Here, not above: a service starts without the load stack.
+        """Return the path of a named file, or None if the pipe's COPY does not cover it."""
+        # Imported here, so that a service starts without the load stack.
         from snowmelt.load.sources.files import match_location
 
         for each in self._inputs:
@@ -70,7 +70,7 @@ class PipeLocation:
 
 
 def find_pipe_location(definition: str, pipe: TableName) -> PipeLocation:
-    """Return the place of the files of a pipe by its COPY."""
+    """Return the location of a pipe's files, from its COPY."""
     from snowmelt.load.sources.files import find_base_folder
 
     statement = parse_watched_copy(definition)
@@ -90,7 +90,7 @@ def _complete_name(statement: CopyStatement, pipe: TableName) -> TableName:
 
 
 def parse_watched_copy(text: str) -> CopyStatement:
-    """Parse a COPY of files that appear in a place.
+    """Parse a COPY that loads files as they appear.
 
     Raises:
         StatementError: If the COPY cannot be parsed, or has an option that is not supported.

@@ -1,9 +1,9 @@
-"""Tailing of growing files into a table through one channel per file.
+"""Stream the lines of growing files into a table, through one channel per file.
 
 A channel is named after the file's identity (inode and first line), not after its path. Rotated
-files therefore continue where they were, and overwriting a file makes it a new one. An offset token
-such as `messages_1.log:20` names the last line that was read. The tokens are the only state, so a
-tail that was killed continues with the next run.
+files therefore continue at their position, and an overwritten file is a new file. An offset token
+such as `messages_1.log:20` names the last line that was read. The tokens are the only state, so
+after a crash the next run resumes.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ _MAX_BATCHES_PER_ROUND = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailOptions:
-    """Files, table and parser of a tail, and the treatment of committed files.
+    """Options of a tail: files, table, parser, and what happens to committed files.
 
-    `make_parser` returns a parser of lines for a file. The first `header_lines` lines are no rows. Files are
-    deleted, or moved to `move_to`, after `idle_before_removal_s` seconds without writes (at once with `once`).
-    With `schema_evolution`, unknown keys become columns.
+    `make_parser` returns a line parser for a file. The first `header_lines` lines are skipped.
+    Committed files are deleted, or moved to `move_to`, after `idle_before_removal_s` seconds
+    without writes, or immediately with `once`. With `schema_evolution`, unknown keys become
+    columns.
     """
 
     patterns: Sequence[str]
@@ -60,7 +61,7 @@ class TailOptions:
 
 @dataclass(frozen=True, slots=True)
 class RejectedLine:
-    """A line that is not a valid row: position such as `messages_1.log:20`, bytes and reason."""
+    """A line that is not a valid row: position (such as `messages_1.log:20`), bytes and reason."""
 
     location: str
     data: bytes
@@ -71,7 +72,7 @@ class RejectedLine:
 class TailProgress:
     """Progress of a tail.
 
-    `unfinished_files` have a last line without an end, `unreadable_files` cannot be opened.
+    `unfinished_files` end with an incomplete line. `unreadable_files` cannot be opened.
     """
 
     files: int = 0
@@ -91,12 +92,12 @@ class _FollowedFile:
 
     @property
     def is_committed(self) -> bool:
-        """True if all lines that were read are committed."""
+        """True if all lines read so far are committed."""
         return self.channel.status().waiting_rows == 0
 
 
 class FileTail:
-    """Follows files. Not thread-safe."""
+    """Follows growing files. Not thread-safe."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class FileTail:
         on_rejected: Callable[[RejectedLine], None],
     ) -> None:
         if options.move_to is not None and any(
-            # The patterns would match its files again, whatever their names.
+            # The patterns would match the moved files again, regardless of their names.
             _matches_pattern(options.move_to.resolve().parts, Path(pattern).resolve().parent.parts)
             for pattern in options.patterns
         ):
@@ -124,7 +125,7 @@ class FileTail:
     def run(
         self, stop: threading.Event, on_progress: Callable[[TailProgress], None] | None = None
     ) -> TailProgress:
-        """Follow files until `stop` is set, or to their ends; then all rows are committed.
+        """Follow files until `stop` is set or, with `once`, to their ends. All rows are then committed.
 
         `on_progress` is called about twice a second.
 
@@ -152,7 +153,7 @@ class FileTail:
         return self.done
 
     def _read_round(self, stop: threading.Event) -> bool:
-        """Find files and read a part of each; return True if there was anything to read."""
+        """Find files and read a part of each. Return True if there was anything to read."""
         self._discover_files()
         moved = False
         for followed in self._files.values():
@@ -182,9 +183,9 @@ class FileTail:
                 else:
                     self._files[key].lines.path = path
             except FileNotFoundError:
-                continue  # rotated at this moment: the next round finds it
+                continue  # just rotated: the next round finds it under its new name
             except OSError as error:
-                # For example a file of another user: the others must not wait for it.
+                # For example, a file of another user. It must not stop the other files.
                 if path not in self._unreadable:
                     _log.warning("%s cannot be read: %s", path, error.strerror)
                 self._unreadable.add(path)
@@ -194,7 +195,7 @@ class FileTail:
                 seen.add(key)
         for key, followed in list(self._files.items()):
             followed.is_missing = key not in seen
-            # A renamed or deleted file is read to its end; overwritten lines are lost.
+            # A renamed or deleted file is read to its end. Overwritten lines are lost.
             unread = followed.lines.unread_bytes if followed.lines.is_same_file else 0
             if followed.is_missing and unread <= 0 and followed.is_committed:
                 self._close_file(key)
@@ -259,7 +260,8 @@ class FileTail:
             ):
                 self._delete_or_move_file(lines.path)
                 self.done.removed += 1
-                # In this order: a channel without its file is harmless, a file without its channel duplicates rows.
+                # Delete the file first: a channel without its file is harmless, but a file without
+                # its channel would be loaded again.
                 followed.channel.close(drop=True)
                 self._close_file(key)
 
@@ -289,7 +291,7 @@ class FileTail:
 
 
 def is_followed(path: Path, patterns: Iterable[str]) -> bool:
-    """Return True if a file of this path, which need not exist, matches one of the patterns."""
+    """Return True if this path matches one of the patterns. The file need not exist."""
     parts = path.resolve().parts
     return any(_matches_pattern(parts, Path(pattern).resolve().parts) for pattern in patterns)
 
@@ -307,7 +309,7 @@ def _matches_pattern(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _is_same_file_at(path: Path, inode: int) -> bool:
-    """Return True if a file is still at its path: it may have been rotated since."""
+    """Return True if the file is still at its path and was not rotated."""
     try:
         return path.stat().st_ino == inode
     except FileNotFoundError:

@@ -1,8 +1,9 @@
-"""Loads of files that appear in folders and stores, each once, in batches by age and size.
+"""Load new files in folders and stores, each once, in batches by age and size.
 
-A round lists the files, adds those that requests name, leaves out those that the table has, and loads a batch when it is due. The
-commit of a load records its files with the rows, so a watch that is killed at any moment continues
-with the rest. A file that cannot be loaded is reported and tried again later; it stops no other.
+A round lists the files, adds files named in requests, skips those that the table already has, and
+loads a batch when it is due. The commit of a load records its files together with the rows, so
+after a crash the watch resumes with the remaining files. A file that cannot be loaded is reported
+and retried later. It does not stop other files.
 """
 
 from __future__ import annotations
@@ -35,23 +36,24 @@ from snowmelt.schema.types import TableName
 
 _log = logging.getLogger("snowmelt.load")
 
-# Files of a store whose names are lower than those of files loaded before are found this late.
+# Interval of complete listings of a store. Listings between them begin after the last loaded file,
+# so files with lower names are only found by a complete listing.
 _FULL_LISTING_INTERVAL_S = 60.0
 _RETRY_DELAYS_S = (10.0, 60.0, 600.0)
 _LOOKUP_CHUNK = 1000
-# A process that dies again and again in the middle of a load: batches shrink to one file, then that
-# file is left out.
+# If the process dies repeatedly during loads, batches shrink to one file, and finally that file is
+# skipped.
 _SHRINK_BITS = 3
 _MAX_DEATHS = 10
-# The listing of a large folder takes at most this share of the time.
+# Maximum fraction of time for listing a large folder.
 _LISTING_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """When a batch is due: the age of its oldest file, a number of files, or their bytes.
+    """Limits at which a batch is due: age of its oldest file, number of files, or their bytes.
 
-    A local file is waiting once it has not changed for `stable_s`.
+    A local file is loaded only after it has not changed for `stable_s` seconds.
     """
 
     age_s: float = 2.0
@@ -62,25 +64,25 @@ class BatchLimits:
 
 @dataclass(frozen=True, slots=True)
 class WatchStatus:
-    """What a round has found: files that wait, and the first time that the oldest of them was seen."""
+    """Result of a round: number of waiting files, and the time when the oldest of them was first seen."""
 
     waiting_files: int
     oldest_waiting_at: dt.datetime | None
 
 
 class WatchJournal(Protocol):
-    """Where a watch keeps what must survive its process, besides the history of loads."""
+    """Persistent state of a watch that is not in the history of loads."""
 
     load_name: str | None
 
     def read_attempts(self) -> tuple[int, str | None]:
-        """Return the number of loads that began and did not end, and the file of the last one."""
+        """Return the number of loads that began and did not end, and the only file of the last one."""
 
     def list_failed_files(self) -> Iterable[PipeFileRecord]:
         """Return the files that could not be loaded."""
 
     def begin_attempt(self, attempts: int, file: str | None) -> None:
-        """Record that a load begins; `file` is its file if it is the only one."""
+        """Record that a load begins. `file` is its file if it has only one."""
 
     def end_attempt(
         self,
@@ -88,17 +90,17 @@ class WatchJournal(Protocol):
         failed: Sequence[PipeFileRecord],
         loaded: Sequence[str],
     ) -> None:
-        """Record the end of a load: the files that failed, and those that were loaded."""
+        """Record the end of a load with its failed and its loaded files."""
 
     def list_notices(self) -> Sequence[FileNotice]:
-        """Return the files that requests name and that wait."""
+        """Return the waiting files that are named in requests."""
 
     def end_notices(self, paths: Sequence[str]) -> None:
-        """Record that named files are loaded, or not tried again."""
+        """Record that named files are loaded or abandoned."""
 
 
 class MemoryJournal:
-    """The journal of a command: reports files that fail, and knows them until the process ends."""
+    """Journal of a command, in memory: reports failed files."""
 
     load_name: str | None = None
 
@@ -120,7 +122,7 @@ class MemoryJournal:
     def end_attempt(
         self, attempts: int, failed: Sequence[PipeFileRecord], loaded: Sequence[str]
     ) -> None:
-        """Report the files that failed."""
+        """Report the failed files."""
         del attempts
         for path in loaded:
             self.failed.pop(path, None)
@@ -150,18 +152,18 @@ class _WaitingFile:
 class _Failure:
     version: tuple[int | None, str | None]
     attempts: int
-    # None: only a refresh tries again.
+    # None: only a refresh retries the file.
     retry_at: float | None
     at: dt.datetime
 
     def is_left_out(self, version: tuple[int | None, str | None], now: float) -> bool:
-        """Return True if this version of the file is not tried again yet."""
+        """Return True if it is too early to retry this version of the file."""
         return version == self.version and (self.retry_at is None or self.retry_at > now)
 
 
 @dataclass(slots=True)
 class _Listing:
-    """What is known of the files of one path."""
+    """State of the files of one path in the statement."""
 
     path: InputPath
     cursor: str = ""
@@ -188,7 +190,7 @@ class FileWatch:
         journal: WatchJournal | None = None,
         named_only: bool = False,
     ) -> None:
-        """Prepare the watch; with `named_only` it lists files only in a round after `refresh`.
+        """Create a watch. With `named_only`, it lists files only after `refresh`.
 
         Raises:
             StatementError: If the statement cannot be parsed, or cannot be watched.
@@ -206,10 +208,13 @@ class FileWatch:
         self._next_listing_at = math.inf if named_only else 0.0
         self._named_only = named_only
         self._named: set[str] = set()
+        # Rejects of these versions of files were reported.
+        self._failed_versions: dict[str, tuple[int | None, str | None]] = {}
         self._attempts, crashed = self._journal.read_attempts()
         for each in self._journal.list_failed_files():
             is_final = each.state is not PipeFileState.FAILED
-            # A failed file is tried once more by each new process.
+            self._failed_versions[each.path] = (each.size, each.tag)
+            # Each new process retries failed files once.
             self._state.failures[each.path] = _Failure(
                 (each.size, each.tag), len(_RETRY_DELAYS_S), None if is_final else 0.0, each.at
             )
@@ -218,17 +223,17 @@ class FileWatch:
 
     @property
     def status(self) -> WatchStatus:
-        """Files that wait."""
+        """Status after the last round."""
         waiting = self._state.waiting.values()
         return WatchStatus(len(waiting), min((each.seen_at for each in waiting), default=None))
 
     @property
     def retry_files(self) -> int:
-        """Number of failed files that are tried again."""
+        """Number of failed files that will be retried."""
         return sum(each.retry_at is not None for each in self._state.failures.values())
 
     def refresh(self) -> None:
-        """List all files in the next round, and try failed ones again."""
+        """Make the next round list all files and retry failed files."""
         self._state = _State(done=self._state.done, waiting=self._state.waiting)
         for each in self._listings:
             each.next_full_at = 0.0
@@ -238,13 +243,14 @@ class FileWatch:
         """List the files, and load the batches that are due.
 
         Args:
-            until_empty: Load all files that have not changed for a while, due or not.
+            until_empty: Load all stable files, even if no batch is due.
 
         Raises:
-            LoadRefused: If the statement does not fit its table, or the place cannot be listed.
+            LoadRefused: If the statement does not fit its table, or the files cannot be listed.
             TableNotFound: If the table does not exist or the role lacks INSERT on it.
             RemoteError: If the catalog or a store does not respond.
-            UnknownOutcome: If a load may have been committed; the next round finds out.
+            UnknownOutcome: If a load may have been committed. The next round determines the
+                outcome.
         """
         self._find_named_files()
         now = self._context.clock.monotonic()
@@ -258,10 +264,10 @@ class FileWatch:
             results += self._load(batch)
         return results
 
-    # Named files.
+    # Files named in requests.
 
     def _find_named_files(self) -> None:
-        """Add the files that requests name to those that wait."""
+        """Add files named in requests to the waiting files."""
         notices = self._journal.list_notices()
         self._named = {each.path for each in notices}
         found: list[InputFile] = []
@@ -276,7 +282,7 @@ class FileWatch:
                 self._record_outcomes([InputFile(path)], {path: reason})
             else:
                 found.append(file)
-        # Clients name a file after it is complete.
+        # No wait for stable files: clients name a file after it is complete.
         self._sort_in(found, -math.inf)
         ended += [each.path for each in found if each.path in self._state.done]
         if ended:
@@ -287,13 +293,13 @@ class FileWatch:
                 self._state.done.pop(path, None)
 
     def _select_named(self, notices: Sequence[FileNotice], ended: list[str]) -> list[str]:
-        """Return the paths to look at; add those whose outcome is known to `ended`."""
+        """Return the paths to check. Add paths whose outcome is known to `ended`."""
         state, now = self._state, self._context.clock.monotonic()
         selected: list[str] = []
         for each in notices:
             failure = state.failures.get(each.path)
             if failure is not None and failure.at < each.received_at:
-                # The request is later than the failure.
+                # Retry, because the request is later than the failure.
                 del state.failures[each.path]
                 failure = None
             is_final = failure is not None and failure.retry_at is None
@@ -337,7 +343,7 @@ class FileWatch:
         state.failures = {path: each for path, each in state.failures.items() if path in paths}
 
     def _sort_in(self, found: Sequence[InputFile], stable_since: float) -> None:
-        """Add files that the table does not have to those that wait."""
+        """Add files that the table does not have to the waiting files."""
         state, now = self._state, self._context.clock.now()
         monotonic = self._context.clock.monotonic()
         fresh: list[InputFile] = []
@@ -357,7 +363,7 @@ class FileWatch:
             state.waiting[file.path] = _WaitingFile(file, now, stable_since)
 
     def _leave_out_loaded(self, files: Sequence[InputFile]) -> list[InputFile]:
-        """Return the files whose paths the table does not have; report those that have changed since."""
+        """Return the files whose paths the table does not have. Report loaded files that have changed."""
         left: list[InputFile] = []
         changed: list[PipeFileRecord] = []
         for start in range(0, len(files), _LOOKUP_CHUNK):
@@ -399,7 +405,7 @@ class FileWatch:
         return TableName(*names[: 3 - len(self._table)], *self._table)
 
     def _find_cursor(self, cursor: str, found: Sequence[InputFile]) -> str:
-        """Return the last path before the first file that waits."""
+        """Return the last path before the first waiting file."""
         for file in found:
             if file.path in self._state.waiting:
                 break
@@ -437,7 +443,7 @@ class FileWatch:
         try:
             result = self._run_copy(batch)
         except LoadOvertaken as error:
-            # Another load has some of the files: the next listing tells which.
+            # Another load has loaded some of the files. The next listing determines which.
             _log.info("%s", error)
             self._end_attempt(())
             for file in batch:
@@ -453,7 +459,7 @@ class FileWatch:
             self._record_outcomes(batch, {batch[0].path: str(error)})
             return []
         except BaseException:
-            # The process is alive: no file has killed it.
+            # The process survived the load, so no file has killed it.
             self._end_attempt(())
             raise
         failpoints.hit_failpoint(Failpoint.WATCH_LOADED)
@@ -461,11 +467,16 @@ class FileWatch:
         return [result]
 
     def _run_copy(self, batch: Sequence[InputFile]) -> CopyResult:
-        arrived = ArrivedFiles(batch, self._journal.load_name)
+        repeated = {
+            file.path
+            for file in batch
+            if self._failed_versions.get(file.path) == (file.size, file.tag)
+        }
+        arrived = ArrivedFiles(batch, self._journal.load_name, frozenset(repeated))
         return run_copy(self._context, self._text, self._runner, arrived=arrived)
 
     def _record_outcomes(self, batch: Sequence[InputFile], errors: dict[str, str]) -> None:
-        """Record what became of the files of a batch."""
+        """Record the outcome of each file of a batch."""
         state, now = self._state, self._context.clock.monotonic()
         failed: list[PipeFileRecord] = []
         at = self._context.clock.now()
@@ -475,7 +486,9 @@ class FileWatch:
             if file.path not in errors:
                 state.done[file.path] = version
                 state.failures.pop(file.path, None)
+                self._failed_versions.pop(file.path, None)
                 continue
+            self._failed_versions[file.path] = version
             known = state.failures.get(file.path)
             attempts = known.attempts if known is not None and known.version == version else 0
             delay = _RETRY_DELAYS_S[attempts] if attempts < len(_RETRY_DELAYS_S) else None
@@ -496,12 +509,13 @@ class FileWatch:
         self._end_attempt(failed, loaded)
 
     def _end_attempt(self, failed: Sequence[PipeFileRecord], loaded: Sequence[str] = ()) -> None:
-        # Slowly: what killed the process before may be among the next files.
+        # Decrease the count slowly, because the file that killed the process may be in the next
+        # batch.
         self._attempts = max(self._attempts - 2, 0)
         self._journal.end_attempt(self._attempts, failed, loaded)
 
     def _give_up(self, path: str) -> None:
-        """Leave out a file that has killed the process again and again."""
+        """Skip a file that has repeatedly killed the process."""
         found = next((each for each in find_new_files(path) if each.path == path), InputFile(path))
         record = PipeFileRecord(
             path,

@@ -1,15 +1,15 @@
-"""Reconciliation of the results of all portions of a load before its commit.
+"""Combine and verify the results of all portions of a load before its commit.
 
-`reconcile_load` adds up the results, decides whether the load may commit, and makes one record per input
-file. The checks require that no portion is missing or counted twice, that the portions of a file
-cover it exactly, and that the records of each portion are its rows and rejects. The number of each
-portion's first record in its file is computed here, too.
+`reconcile_load` adds up the results, decides whether the load may commit, and creates one record
+per input file. It verifies that no portion is missing or counted twice, that the portions of a file
+cover it exactly, and that the records of each portion are its rows and rejects.
+`compute_first_record_numbers` numbers the records of each file across its portions.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -41,11 +41,12 @@ class HeaderDifference:
 
 @dataclass(frozen=True, slots=True)
 class CopyReconciliation:
-    """A load before its commit. `failure_reason` is why it must not commit, None if it may.
+    """Combined result of a load before its commit. `failure_reason` is None if it may commit.
 
-    `files` are the native files to commit. `compute_first_record_numbers` has the number in its file of
-    the first record of each portion, as far as known. `header_differences` has the first file and the number
-    of files of each difference between a header and the columns.
+    `files` are the native files to commit. `compute_first_record_numbers` has the number of each portion's
+    first record in its input file, if it is known. `uncounted_tasks` are portions of files that failed
+    before: their rejects are not published again. `header_differences` has each difference between a
+    header and the columns, with its first file and the number of files.
     """
 
     files: tuple[WrittenFile, ...]
@@ -54,6 +55,7 @@ class CopyReconciliation:
     reject_reasons: tuple[tuple[str, int], ...]
     first_records: Mapping[int, int]
     failure_reason: str | None
+    uncounted_tasks: frozenset[int] = frozenset()
     truncated_values: int = 0
     header_differences: tuple[HeaderDifference, ...] = ()
 
@@ -67,19 +69,21 @@ def reconcile_load(
     missing_inputs: Sequence[tuple[str, str]] = (),
     display_path: str | None = None,
     file_reject_limit: int | None = None,
-    may_be_empty: bool = False,
+    repeated_paths: Collection[str] | None = None,
 ) -> CopyReconciliation:
     """Combine the results of all portions of a load.
 
     Args:
         tasks: All portions.
         results: The result of each portion, in any order.
-        reject_limit: Number of rejects that makes the load fail, None for no limit.
-        error_tolerance: Whether the other files are loaded if a file fails.
-        missing_inputs: Inputs that were not found, each with the reason.
-        display_path: Name of an input without a path, such as standard input. It is loaded every time.
-        file_reject_limit: Number of rejects that makes a file fail, None for no limit.
-        may_be_empty: Whether the load succeeds if all files fail.
+        reject_limit: Number of rejects at which the load fails. None: no limit.
+        error_tolerance: Load the other files if a file fails.
+        missing_inputs: Inputs that were not found, with the reason.
+        display_path: Name for an input without a path, such as standard input. It is never skipped
+            as already loaded.
+        file_reject_limit: Number of rejects at which a file fails. None: no limit.
+        repeated_paths: Files that failed before, of a load that may be without a good file. If they fail
+            again, their rejects are not counted again. None: the load fails if all files fail.
 
     Raises:
         InternalError: If a portion is missing, occurs twice or was not planned.
@@ -94,6 +98,13 @@ def reconcile_load(
             f"The load does not add up: {len(by_number)} portions of {len(tasks)} came back"
         )
     failed = _collect_failed_files(tasks, by_number, file_reject_limit)
+    repeated = frozenset(repeated_paths or ())
+    uncounted = {
+        task.number
+        for task in tasks
+        if (path := task.portion.file.path) in failed and path in repeated
+    }
+    counted = [each for number, each in by_number.items() if number not in uncounted]
     whole = [task for task in tasks if task.portion.file.path not in failed]
     verify_portion_counts(whole, {task.number: by_number[task.number].counts for task in whole})
     loaded = [by_number[task.number] for task in whole]
@@ -106,6 +117,10 @@ def reconcile_load(
         _make_file_record(number, [(task, by_number[task.number]) for task in parts], failed)
         for number, parts in enumerate(_group_tasks_by_file(tasks))
     )
+    inputs = tuple(
+        replace(each, rejects=0) if each.path in failed and each.path in repeated else each
+        for each in inputs
+    )
     if display_path is not None:
         inputs = tuple(replace(each, path=display_path, size=None, tag=None) for each in inputs)
     inputs += tuple(
@@ -115,12 +130,12 @@ def reconcile_load(
     totals = LoadTotals(
         files=len(inputs) - len(failed) - len(missing_inputs),
         rows=sum(each.counts.rows for each in loaded),
-        rejects=sum(each.counts.rejects for each in by_number.values()),
+        rejects=sum(each.counts.rejects for each in counted),
         bytes=sum(each.counts.bytes_in for each in loaded),
         first_error=next((each.first_error for each in inputs if each.first_error), None),
     )
     reasons: Counter[str] = Counter()
-    for each in by_number.values():
+    for each in counted:
         reasons.update(dict(each.reject_reasons))
     return CopyReconciliation(
         files=tuple(file for each in loaded for file in each.files),
@@ -133,8 +148,9 @@ def reconcile_load(
             failed,
             reject_limit,
             error_tolerance=error_tolerance,
-            may_be_empty=may_be_empty,
+            may_be_empty=repeated_paths is not None,
         ),
+        uncounted_tasks=frozenset(uncounted),
         truncated_values=sum(each.counts.truncated_values for each in loaded),
         header_differences=_collect_header_differences(
             [(task, by_number[task.number]) for task in whole], display_path
@@ -145,7 +161,7 @@ def reconcile_load(
 def to_failed_file_records(
     file_records: Iterable[LoadFileRecord], reason: str
 ) -> tuple[LoadFileRecord, ...]:
-    """Return the records of the files of a failed load: none of them was loaded."""
+    """Return file records for a failed load, which loaded no file."""
     return tuple(
         replace(each, state=LoadFileState.FAILED, rows=0, first_error=each.first_error or reason)
         for each in file_records
@@ -157,7 +173,7 @@ def _collect_failed_files(
     results_by_number: Mapping[int, PortionResult],
     file_reject_limit: int | None,
 ) -> dict[str, str | None]:
-    """Return why files failed, by path; None for files that were abandoned after another failed."""
+    """Return the reason of each failed file by path, None if it was abandoned after another failed."""
     failed: dict[str, str | None] = {}
     rejects: Counter[str] = Counter()
     for task in tasks:
@@ -263,7 +279,7 @@ def _make_file_record(
 def compute_first_record_numbers(
     tasks: Sequence[LoadTask], counts_by_task: Mapping[int, PortionCounts]
 ) -> dict[int, int]:
-    """Return the number, from 1 in its file, of the first record of each task, by task number.
+    """Return the number of each task's first record in its file, from 1, by task number.
 
     Records skipped by SKIP are not counted. `counts_by_task` has the counts of each task by number. Tasks
     after a task that did not finish are omitted.

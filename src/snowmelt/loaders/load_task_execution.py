@@ -1,8 +1,8 @@
-"""Execution of the portions of a load, without the catalog: one portion in, native files out.
+"""Execute portions of a load: read one portion, write native files. Does not use the catalog.
 
-A task may run anywhere and more than once. Each attempt writes its own files, and only files whose
-result reaches the commit count. An error in the input is part of the result, because a retry would
-not help. A transient error, such as an unavailable store, is raised.
+A task may run in any process and more than once. Each attempt writes its own files, and the commit
+includes only the files of one result. An error in the input is part of the result, because a retry
+would not help. A transient error, such as an unavailable store, is raised.
 
 `LocalTaskRunner` runs the portions of a load in this process, two at a time if all steps are built
 in. Arrow, decompression and Parquet encoding release the GIL: on two cores, two files take 0.53
@@ -43,7 +43,7 @@ from snowmelt.table.rejects import RejectOrigin
 from snowmelt.table.warehouse_paths import open_cached_store
 
 _STOP_MARKER_NAME = "stopped"
-# Number of row groups, about 100 MB, between two checks whether another portion has failed.
+# Number of row groups (about 100 MB) between two checks whether another portion has failed.
 _ROW_GROUPS_PER_STOP_CHECK = 20
 _MAX_REASONS = 20
 _MAX_REASON_CHARS = 400
@@ -51,10 +51,11 @@ _MAX_REASON_CHARS = 400
 
 @dataclass(frozen=True, slots=True)
 class LoadTaskPlan:
-    """Parameters shared by all portions of a load; picklable.
+    """Parameters shared by all portions of a load. Picklable.
 
-    Rows go to files of `folder` in the warehouse, rejects to `reject_folder`. With `error_tolerance` a
-    failed file does not stop the others. `display_path` names an input without a path (standard input).
+    Rows are written to files in `folder` of the warehouse, rejects to `reject_folder`. With
+    `error_tolerance`, a failed file does not stop the others. `display_path` is the name of an
+    input without a path (standard input).
     """
 
     load_id: str
@@ -71,11 +72,11 @@ class LoadTaskPlan:
 
 @dataclass(frozen=True, slots=True)
 class PortionResult:
-    """Result of one portion, by its number in the load; picklable.
+    """Result of one portion, with the portion's number in the load. Picklable.
 
-    `error` says why its file failed; `was_stopped` means that it was abandoned after another portion
-    failed. `reject_reasons` counts the most frequent reasons of rejects; `partition_ends` are the
-    offsets up to which streams were read.
+    `error` is the reason why its file failed. `was_stopped` is True if the portion was abandoned
+    after another one failed. `reject_reasons` counts the most frequent reasons of rejects.
+    `partition_ends` are the offsets up to which streams were read.
     """
 
     number: int
@@ -95,7 +96,7 @@ def run_load_task(
     *,
     on_begin: Callable[[Callable[[], None]], None] | None = None,
 ) -> PortionResult:
-    """Load one portion into native files; user code runs in another process.
+    """Load one portion into native files. User code runs in another process.
 
     Args:
         plan: Parameters of all portions.
@@ -103,7 +104,7 @@ def run_load_task(
         on_begin: Receives a function that cancels the portion from any thread.
 
     Raises:
-        LoadCancelled: If it was canceled.
+        LoadCancelled: If the portion was canceled.
         StageUnavailable: If the warehouse cannot be written.
         RemoteError: If the source does not respond.
     """
@@ -174,7 +175,7 @@ def _has_stop_marker(store: Store, plan: LoadTaskPlan) -> bool:
 
 
 class _TaskAttempt:
-    """One attempt of a portion, with the files of its rows and rejects."""
+    """One attempt to load a portion, with the files of its rows and rejects."""
 
     def __init__(self, plan: LoadTaskPlan, task: LoadTask, store: Store) -> None:
         self._plan = plan
@@ -214,11 +215,11 @@ class _TaskAttempt:
         return self._make_result(self._rows.finish(), None)
 
     def make_failed_result(self, reason: str) -> PortionResult:
-        """Return the result of a failed portion: no rows, but its rejects."""
+        """Return the result of a failed portion, which has rejects but no rows."""
         return self._make_result((), reason)
 
     def cancel(self) -> None:
-        """Cancel the steps. Idempotent, from any thread."""
+        """Cancel the steps. Idempotent and thread-safe."""
         self._cancelled = True
         if self._run is not None:
             self._run.cancel()
@@ -267,13 +268,13 @@ class _TaskAttempt:
         return RejectOrigin(self._plan.load_id, platform.node(), file, self._task.number)
 
 
-# Runner of portions in this process, two at a time if all steps are built in.
+# Local execution of portions, two at a time if all steps are built in.
 #
 # Arrow, decompression and Parquet encoding release the GIL: with two threads on two cores, two files
 # take 0.53 (gzip: 0.6) of the time that they take one after the other.
 
 _MAX_PARALLEL_TASKS = 2
-# Maximum wait for a source that does not react to cancellation.
+# Maximum wait in seconds for a source that does not react to cancellation.
 _CANCEL_TIMEOUT_S = 3.0
 
 
@@ -283,7 +284,7 @@ class LocalTaskRunner:
     parallelism = _MAX_PARALLEL_TASKS
 
     def __call__(self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]) -> Iterator[PortionResult]:
-        """Run portions. Those with user code run one after another, in one process.
+        """Run portions. Portions with user code run one after another, in one process.
 
         Raises:
             RemoteError: If a store does not respond.
@@ -319,7 +320,7 @@ class _TaskThreads:
             thread.start()
 
     def iter_results(self) -> Iterator[PortionResult]:
-        """Yield the results of portions; raise the first error of a portion."""
+        """Yield the results of portions. Raise the first error of a portion."""
         for _ in range(self._count):
             done = self._results.get()
             if isinstance(done, BaseException):
@@ -327,7 +328,7 @@ class _TaskThreads:
             yield done
 
     def shut_down(self) -> None:
-        """Cancel running portions, and wait some seconds for them."""
+        """Cancel running portions, and wait a few seconds for them."""
         self._ended.set()
         if any(thread.is_alive() for thread in self._threads):
             write_stop_marker(self._plan)

@@ -1,6 +1,6 @@
-"""Publication of rejects to the reject table, to files, or to the error table.
+"""Write rejects to the reject table, to reject files, or to the error table.
 
-Reject files hold raw records or reasons. Rejects of a COPY without a reject target become error
+Reject files contain raw records or reasons. If a COPY specifies no target for rejects, they become
 rows of the table's error table.
 """
 
@@ -54,9 +54,9 @@ def renumber_reject_files(
     warehouse_url: str,
     folder: str,
 ) -> list[WrittenFile]:
-    """Return reject files whose record numbers count from the start of their input files.
+    """Convert record numbers in reject files to numbers from the start of each input file.
 
-    Files of first portions are unchanged; the others are rewritten.
+    Reject files of first portions are unchanged. The others are rewritten.
 
     Raises:
         StageUnavailable: If the warehouse cannot be read or written.
@@ -118,7 +118,7 @@ def _iter_reason_lines(rows: pa.Table) -> Iterator[str]:
 
 
 def read_reject_rows(warehouse_url: str, files: Iterable[WrittenFile]) -> Iterator[pa.Table]:
-    """Read reject files in tables of limited size.
+    """Yield the rows of reject files as tables of limited size.
 
     Raises:
         StageUnavailable: If the warehouse cannot be read.
@@ -137,8 +137,8 @@ def check_reject_files(
     """Verify before a load that its reject files replace no file in use.
 
     Raises:
-        OutputRefused: If one is an input, the other one, a file of the deployment, or an existing
-            file without OVERWRITE.
+        OutputRefused: If a reject file is an input, equals the other reject file, belongs to the
+            deployment, or exists and OVERWRITE is not set.
         StageUnavailable: If the store of a file does not respond.
     """
     outputs = _list_outputs(options)
@@ -196,7 +196,7 @@ def _writing_output(output: CommandOutput) -> Iterator[ObjectWriter]:
         writer.abort()
 
 
-# Rejects of a COPY as rows of the error table.
+# Conversion of rejects of a COPY to rows of the error table.
 
 _REJECT_ERROR_CODE = "rejected"
 
@@ -204,7 +204,7 @@ _REJECT_ERROR_CODE = "rejected"
 def write_error_table_files(
     load: OpenLoad, files: Sequence[WrittenFile], rejected_at: dt.datetime
 ) -> tuple[WrittenFile, ...]:
-    """Write reject files as files of the error table of a load.
+    """Convert reject files to native files of the error table, as part of a load.
 
     Raises:
         StageUnavailable: If the warehouse cannot be read or written.

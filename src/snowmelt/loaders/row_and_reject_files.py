@@ -1,4 +1,4 @@
-"""Spools that write the rows and rejects of one portion to native files, row group by row group."""
+"""Spools that write the rows and rejects of one portion to native files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from snowmelt.table.native_file_writer import NativeWriter, WrittenFile
 from snowmelt.table.rejects import REJECT_SCHEMA, RejectedRow, RejectOrigin, to_reject_table
 from snowmelt.table.warehouse_paths import open_cached_store
 
-# Size of a row group before encoding. A row group of a few MiB is still pruned well.
+# Size of a row group before encoding. Pruning is still effective with row groups of a few MiB.
 _GROUP_BYTES = 5 * 1024 * 1024
 _GROUP_ROWS = 256 * 1024
 # Size at which a new file begins.
 _FILE_BYTES = 128 * 1024 * 1024
 _REJECT_BYTES = 1024 * 1024
 _REJECT_ROWS = 4096
-# Loads are CPU-bound; level 3 saves 6 % of the bytes and takes twice the time.
+# Loads are CPU-bound: level 3 would save 6 % of the bytes and take twice the time.
 _COMPRESSION_LEVEL = 1
 
 
 class FileSpool:
-    """Writes tables of one schema into files of one folder; buffers at most one row group."""
+    """Writes tables of one schema to files in one folder. Buffers at most one row group."""
 
     def __init__(self, warehouse_url: str, folder: str, prefix: str, schema: pa.Schema) -> None:
         self.files: list[WrittenFile] = []
@@ -47,7 +47,7 @@ class FileSpool:
         if not row_group.num_rows:
             return
         if self._writer is None:
-            # The number orders the files; the rest of the name is unique to this attempt.
+            # The number orders the files. The rest of the name is unique to this attempt.
             name = f"{self._prefix}-{len(self.files):03d}-{uuid.uuid4().hex[:12]}.parquet"
             path = f"{self._folder}/{name}"
             self._writer = NativeWriter(self._store, path, self._schema, level=_COMPRESSION_LEVEL)
@@ -65,7 +65,7 @@ class FileSpool:
         return tuple(self.files)
 
     def abort_current_file(self) -> None:
-        """Delete the unfinished file. Finished ones are garbage collected with their load."""
+        """Delete the unfinished file. Garbage collection deletes finished files with their load."""
         if self._writer is not None:
             self._writer.abort()
             self._writer = None
@@ -77,7 +77,7 @@ class FileSpool:
 
 
 class RowSpool:
-    """Rows of a table in native form, as a parser returns them."""
+    """Spool of rows in native form, as a parser returns them."""
 
     def __init__(
         self, spool: FileSpool, schema: TableSchema, cluster_by: Sequence[str] = ()
@@ -113,7 +113,7 @@ class RowSpool:
 
 
 class RejectSpool:
-    """Rejected records of one portion as rows of the reject table."""
+    """Spool that writes rejected records of one portion as rows of the reject table."""
 
     def __init__(self, spool: FileSpool, origin: RejectOrigin) -> None:
         self._spool = spool
@@ -122,7 +122,7 @@ class RejectSpool:
         self._bytes = 0
 
     def add(self, rejects: Sequence[ParseReject], locate: Callable[[int], str | None]) -> None:
-        """Add rejected records; `locate` returns the position of a record by its number, None if unknown."""
+        """Add rejected records. `locate` returns the position of a record by number, or None."""
         for each in rejects:
             self._pending.append(
                 RejectedRow(
@@ -150,5 +150,5 @@ class RejectSpool:
 
 
 def open_reject_spool(warehouse_url: str, folder: str, prefix: str) -> FileSpool:
-    """Return a spool for rows of the reject table."""
+    """Create a spool for rows of the reject table."""
     return FileSpool(warehouse_url, folder, prefix, native_schema(REJECT_SCHEMA))

@@ -1,6 +1,6 @@
 """HTTP server: wiring, authentication, middleware and background workers.
 
-`settings_validation`: combinations of settings that are rejected at the start.
+`settings_validation`: rejects invalid combinations of settings at the start.
 `lifecycle`: start, run and graceful shutdown of a service.
 `app`: construction of all components and of the ASGI application.
 `listener`: listening sockets, the uvicorn server and its TLS certificate.
@@ -14,15 +14,15 @@
 `rows`: the row API (streaming v2).
 `s3`: the S3 endpoint.
 `iceberg`: the Iceberg REST catalog.
-`object_source`: objects of buckets as sources of the select engine.
-`console`: pages for people.
+`object_source`: objects of buckets as input of the select engine.
+`console`: the web console.
 `publisher_process`: the process that publishes snapshots for engines, and its supervisor.
 `file_pipe_routes`: Snowpipe's REST API of pipes that load files.
 `file_pipe_process`: the process that loads the files of pipes, and its supervisor.
-`error_responses`: errors as HTTP status and JSON.
-`sts_stage_locator`: direct uploads to the bucket with STS credentials.
+`error_responses`: converts errors to HTTP responses.
+`sts_stage_locator`: STS credentials for direct uploads to the bucket of the stage.
 `monitoring_routes`: `/healthz` and `/metrics`.
-`metrics`: the metrics in Prometheus text format.
+`metrics`: metrics in Prometheus text format.
 `background_work`: the migrator process, heartbeat, housekeeping and release of unused memory.
 `child_process`: start and stop of child processes, and their exit with the service.
 `logs`: log formats and redaction of secrets.

@@ -1,4 +1,4 @@
-"""Construction of the service: all components and the ASGI application."""
+"""Build a service: all components and the ASGI application."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ from snowmelt.server.middleware import RequestChecks, ServiceMiddleware
 from snowmelt.server.monitoring_routes import MetricsEndpoint, make_health_route, read_metrics_token
 from snowmelt.server.publisher_process import PublisherSupervisor
 from snowmelt.server.query_process import QueryProcesses
+from snowmelt.server.replication.routes import ReplicationRoutes
 from snowmelt.server.rows.components import RowApiComponents, SharedComponents, build_row_api
 from snowmelt.server.rows.in_flight_appends import InFlightAppends
 from snowmelt.server.rows.routes import make_row_routes
@@ -100,21 +101,23 @@ class ServiceComponents:
     queries: QueryProcesses
     engine_commits: CommitProcesses
     console: Console | None
+    replication: ReplicationRoutes
 
     @property
     def s3_stage(self) -> Store | None:
-        """The stage, if clients upload through the S3 endpoint; else None.
+        """The stage if clients upload through the S3 endpoint, else None.
 
-        The official SDK of the row API does so if it can reach the service over TLS.
+        The official SDK of the row API does if it can reach the service over TLS.
         """
         is_folder = isinstance(self.channel_service.stage_locator, FolderStageLocator)
         return None if is_folder and not self.settings.tls_cert else self.stage
 
     def close(self) -> None:
-        """Answer pending requests, then close threads and connections."""
+        """Finish pending requests, then close threads and connections."""
         if self.console is not None:
             self.console.close()
         self.row_api.close()
+        self.replication.close()
         self.channel_service.write_batcher.close()
         self.registrar.close()
         self.decoder_pool.close()
@@ -126,10 +129,10 @@ class ServiceComponents:
 
 
 def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceComponents:
-    """Open catalog, keys and stage, creating what is missing, and start the registrar.
+    """Open or create catalog, keys and stage, and start the registrar.
 
     Raises:
-        ConfigurationError: If settings are invalid together.
+        ConfigurationError: If the combination of settings is invalid.
         CatalogUnavailable: If the catalog cannot be reached.
     """
     check_settings(settings)
@@ -177,7 +180,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         pause_s=settings.group_pause_ms / 1000,
         max_group_requests=settings.group_limit,
         max_queued_requests=settings.queue_limit,
-        # One more thread than processes, to prepare requests meanwhile.
+        # One more thread than processes, to prepare the next request while all processes are busy.
         verify_threads=max(settings.verify_threads, processes + 1),
     )
     durability = StageSync(stage, verifier, clock)
@@ -205,7 +208,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         )
     )
     publisher = PublisherSupervisor(database, settings, clock)
-    # Loads may wait for a publication, and must not hold up other requests meanwhile.
+    # Loads of tables may wait for a publication and must not block other requests.
     iceberg_threads = ThreadPoolExecutor(_ICEBERG_THREAD_COUNT, thread_name_prefix="iceberg")
     warehouse = open_warehouse(settings.warehouse_url)
     engine_commits = CommitProcesses(settings)
@@ -218,6 +221,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         iceberg_threads,
     )
     queries = QueryProcesses(settings, clock)
+    service_threads = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="serve")
     return ServiceComponents(
         settings=settings,
         clock=clock,
@@ -228,7 +232,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         decoder_pool=decoder_pool,
         registrar=registrar,
         authenticator=authenticator,
-        threads=ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="serve"),
+        threads=service_threads,
         metric_sources=MetricSources(registrar.get_metrics_snapshot, rows.metrics.snapshot),
         back_pressure=pressure,
         row_api=rows,
@@ -252,11 +256,14 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
                 finding_sources=[list_check_problems],
             )
         ),
+        replication=ReplicationRoutes(
+            settings, database, stage, warehouse, keyring, clock, service_threads
+        ),
     )
 
 
 def _build_console(parts: ConsoleParts) -> Console | None:
-    """Return the console, None if it is off: without TLS, others would read its cookies."""
+    """Return the console, or None if it is off. "auto" requires loopback or TLS to protect cookies."""
     mode = parts.settings.console
     if mode == "auto":
         is_safe = parts.settings.listens_on_loopback or parts.settings.tls_cert
@@ -282,14 +289,14 @@ def _parse_decoding_exempt_users(settings: Settings) -> frozenset[str]:
 def _choose_stage_locator(
     settings: Settings, stage: Store, upload_locator: StageLocator
 ) -> StageLocator:
-    """Return how clients reach the stage: its folder only for clients on this machine."""
+    """Return the locator of the stage. Only clients on this machine get its folder."""
     if isinstance(stage, LocalStore) and not has_remote_clients(settings):
         return FolderStageLocator(stage.root)
     return upload_locator
 
 
 def _make_upload_locator(settings: Settings, keyring: KeyRing, clock: Clock) -> StageLocator:
-    """Return how clients upload: through the S3 endpoint, or into the bucket itself."""
+    """Return the locator for uploads, either through the S3 endpoint or directly to the bucket."""
     at_endpoint = EndpointStageLocator(
         keyring,
         clock,
@@ -337,7 +344,9 @@ def create_app(service: ServiceComponents) -> ServiceMiddleware:
     )
     front = ServiceMiddleware(
         app,
-        post_routes=streaming.make_post_routes() | statements.make_post_routes(),
+        post_routes=streaming.make_post_routes()
+        | statements.make_post_routes()
+        | service.replication.make_post_routes(),
         checks=checks,
         find_app_handler=taking.find_immediate_append,
     )
@@ -354,7 +363,7 @@ def _make_metrics_endpoint(service: ServiceComponents) -> MetricsEndpoint:
         clock=service.clock,
         threads=service.threads,
         token=token,
-        # Without a token, clients on other machines must not learn the names of tables.
+        # Require a token, because metrics contain names of tables.
         with_table_labels=token is not None or service.settings.listens_on_loopback,
     )
 
@@ -379,7 +388,7 @@ async def _handle_not_found(request: Request, error: Exception) -> Response:
 
 
 def _ensure_dev_user(database: Database, clock: Clock) -> str:
-    """Create the user of requests without a token; it has no key."""
+    """Create the user for requests without a token. It has no key."""
     _log.warning("--dev: requests without a token have all privileges")
     with database.writing() as connection:
         try:

@@ -1,8 +1,8 @@
 """Authentication by key-pair JWT (specification of v1, §1.3), OAuth token or access key.
 
 JWTs and OAuth tokens use RS256 only. OAuth tokens come from external authorization servers whose
-issuers are security integrations. Clients of the row API send an access key, its ID and secret
-joined by a point, as a programmatic access token.
+issuers are security integrations. Clients of the row API send an access key as a programmatic
+access token: its ID and secret, joined by a period.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ if TYPE_CHECKING:
 
 
 _UNVERIFIED_OPTIONS: Options = {"verify_signature": False, "verify_exp": False, "verify_iat": False}
-# Times are compared with the clock of the service.
+# `OAuthVerifier`'s caller checks the times, with the clock of the service.
 _OAUTH_SIGNATURE_OPTIONS: Options = {"verify_exp": False, "verify_iat": False, "verify_nbf": False}
 _ROLE_SCOPE_PATTERN = re.compile(r"session:role:(.+)\Z", re.IGNORECASE)
 _ANY_ROLE_SCOPE = "session:role-any"
 _JWKS_CACHE_TTL_S = 3600.0
-# Minimum time between two fetches because of an unknown key ID, which any client can invent.
+# Minimum time between two fetches of keys because of an unknown key ID, which any client can
+# invent.
 _JWKS_REFETCH_INTERVAL_S = 30.0
 _JWKS_TIMEOUT_S = 5.0
 _MAX_JWKS_BYTES = 1 << 20
@@ -49,12 +50,12 @@ _MAX_JWKS_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class RoleScope:
-    """Roles that a token allows, the preferred one first; if empty, all roles of the user."""
+    """Roles that a token allows, the preferred one first. If empty, all roles of the user."""
 
     roles: tuple[str, ...]
 
     def resolve_role(self, requested: str | None, user: str) -> str | None:
-        """Return the role of a request, which may request none.
+        """Return the role of a request. `requested` may be None.
 
         Raises:
             RoleNotGranted: If the token does not allow the requested role.
@@ -79,7 +80,7 @@ class OAuthVerifier:
         self._jwks_cache = _JwksCache(clock)
 
     def verify(self, token: str) -> tuple[Principal, float]:
-        """Return the principal of a token and its expiry. The caller checks the times.
+        """Return the principal and the expiration of a token. The caller checks the times.
 
         Raises:
             AuthenticationFailed: If the token is invalid.
@@ -132,14 +133,14 @@ class OAuthVerifier:
 
 @dataclass(eq=False, slots=True)
 class _JwksCache:
-    """Keys of issuers by URL of their JWKS."""
+    """Cache of issuers' keys, by URL of their JWKS."""
 
     _clock: Clock
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _fetched: dict[str, tuple[float, dict[object, RSAPublicKey]]] = field(default_factory=dict)
 
     def get_keys(self, url: str, key_id: object) -> list[RSAPublicKey]:
-        """Return the key with an ID, or all keys if the token has no key ID."""
+        """Return the key with this ID, or all keys if the token has no key ID."""
         with self._lock:
             now = self._clock.monotonic()
             asked_at, keys = self._fetched.get(url, (None, {}))
@@ -149,7 +150,7 @@ class _JwksCache:
                 try:
                     keys = _fetch_jwks(url)
                 except ServiceBusy as error:
-                    # Keep the known keys, and do not fetch again for half a minute.
+                    # Keep the cached keys, and do not fetch again for 30 s.
                     _log.warning("%s: %r", error, error.__cause__)
                 self._fetched[url] = (now, keys)
         if not keys:
@@ -160,7 +161,7 @@ class _JwksCache:
 
 
 def _fetch_jwks(url: str) -> dict[object, RSAPublicKey]:
-    # Imported here, because few services need it.
+    # Imported here because few services need it.
     import httpx
 
     try:
@@ -222,11 +223,11 @@ _log = logging.getLogger("snowmelt.server")
 
 MAX_TOKEN_LIFETIME_S = 3600
 MAX_CLOCK_SKEW_S = 30
-# A removed key is accepted for at most this time.
+# Maximum time for which a removed key is still accepted.
 RECHECK_INTERVAL_S = 5.0
 _MAX_TOKEN_CHARACTERS = 8192
 _MAX_CACHED_TOKENS = 10_000
-# Instants of this millennium are below it in seconds, and above it in milliseconds.
+# Timestamps of this millennium are below this number in seconds, and above it in milliseconds.
 _MIN_MILLISECOND_TIMESTAMP = 1e11
 _SIGNATURE_ONLY_OPTIONS: Options = {
     "verify_exp": False,
@@ -237,7 +238,7 @@ _SIGNATURE_ONLY_OPTIONS: Options = {
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """User of a request. Tokens other than key-pair JWTs have a scope; that of OAuth restricts the roles."""
+    """User of a request. Tokens other than key-pair JWTs have a scope. OAuth scopes restrict the roles."""
 
     user: str
     scope: RoleScope | None = None
@@ -274,7 +275,7 @@ class Authenticator:
         self._lock = threading.Lock()
 
     def issue_process_token(self, user: str, role: str, lifetime_s: float) -> str:
-        """Return a token of kind OAUTH for a process of this service, which only it accepts."""
+        """Issue a token of kind OAUTH for a child process. Only this service accepts it."""
         token = secrets.token_urlsafe(32)
         now = self._clock.now().timestamp()
         issued = _VerifiedToken(Principal(user, RoleScope((role,))), now + lifetime_s, 0.0)
@@ -287,7 +288,7 @@ class Authenticator:
         return token
 
     def get_cached_principal(self, headers: Mapping[bytes, bytes]) -> Principal | None:
-        """Return the principal of a recently verified token, else None. Does no I/O."""
+        """Return the principal of a recently verified token, or None. Does no I/O."""
         token = headers.get(b"authorization")
         if token is None:
             return self._anonymous
@@ -358,7 +359,7 @@ class Authenticator:
         issuer, subject = claims.get("iss"), claims.get("sub")
         if not isinstance(issuer, str) or not isinstance(subject, str):
             _reject_token("claims iss and sub are needed")
-        # The account is the first label of the host name that the client uses.
+        # Clients set the account to the first label of the host name that they connect to.
         if not issuer.startswith(subject + "."):
             _reject_token("iss must be sub and the key's fingerprint")
         name = subject.partition(".")[2]
@@ -403,13 +404,13 @@ class Authenticator:
 
 
 def _jwt_time_to_seconds(timestamp_s_or_ms: object) -> float:
-    """Return an instant of a token in seconds. The SDK of the row API sends milliseconds."""
+    """Convert a timestamp in a token to seconds. The SDK of the row API sends milliseconds."""
     number = float(str(timestamp_s_or_ms))
     return number / 1000 if number > _MIN_MILLISECOND_TIMESTAMP else number
 
 
 def _find_public_key(user: UserRecord, fingerprint: str) -> RSAPublicKey:
-    """Return the public key of a user with this fingerprint."""
+    """Return the public key of a user that has this fingerprint."""
     for known, der in zip(user.fingerprints, user.public_keys, strict=True):
         if known == fingerprint:
             return load_der_public_key(base64.b64decode(der))  # type: ignore[return-value]
@@ -419,7 +420,7 @@ def _find_public_key(user: UserRecord, fingerprint: str) -> RSAPublicKey:
 
 
 def _log_and_make_error(detail: str) -> AuthenticationFailed:
-    """Log the reason. The message is the same for all failures, so that it does not reveal users."""
+    """Log the reason. The returned error does not contain it, so that it does not reveal users."""
     _log.warning("a token was rejected: %s", detail)
     reason = "user, key and signature do not go together; the service's log says more"
     return AuthenticationFailed(reason=reason)

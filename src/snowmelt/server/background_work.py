@@ -1,8 +1,8 @@
 """Background workers: migrator process, service heartbeat and housekeeping.
 
 Housekeeping deletes unreferenced blobs and files and old records. The heartbeat registers the
-service in its deployment and follows the clock of the catalog. Memory that bursts have left unused
-goes back to the operating system.
+service in its deployment and synchronizes its clock with the catalog. Unused memory is returned to
+the operating system.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from snowmelt.catalog.jobs.leases import (
     record_heartbeat,
     renewing_lease,
 )
-from snowmelt.catalog.objects import tables
+from snowmelt.catalog.objects import failover_groups, tables
 from snowmelt.catalog.streaming import channels, registration, row_request_state
 from snowmelt.errors import ServiceBusy, SnowmeltError
 from snowmelt.ingest.rows.targets import is_uploaded_row_file_name
 from snowmelt.server.child_process import start_child, stop_child
 from snowmelt.server.file_pipe_process import FilePipeSupervisor
+from snowmelt.server.replication.site_supervisor import LineWatch, SiteSupervisor
 from snowmelt.storage.store_factory import open_store
 
 if TYPE_CHECKING:
@@ -47,31 +48,45 @@ _log = logging.getLogger("snowmelt.server")
 
 _MIN_RESTART_DELAY_S = 1.0
 _MAX_RESTART_DELAY_S = 60.0
-# A child that has run this long did its work; the next failure begins a new series.
+# A child that has run this long counts as successful, so restart delays begin at the minimum again.
 _STABLE_RUNTIME_S = 120.0
 _STOP_TIMEOUT_S = 10.0
 _BACK_PRESSURE_INTERVAL_S = 1.0
-# How soon a crashed publisher is replaced. A load starts one at once.
+# Interval of checks whether the publisher has crashed. A load starts it immediately.
 _DEMAND_INTERVAL_S = 1.0
-# How soon a new pipe begins to load.
+# Interval of checks for new pipes that load files.
 _FILE_PIPES_INTERVAL_S = 1.0
+# How soon a new failover group works.
+_SITE_INTERVAL_S = 1.0
 
 
 class BackgroundWorkers:
     """Background threads of a service."""
 
-    def __init__(self, service: ServiceComponents, *, url: str) -> None:
+    def __init__(
+        self,
+        service: ServiceComponents,
+        *,
+        url: str,
+        on_new_line: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare the threads. `on_new_line` is called if the site of a follower has another history."""
         self._stopping = threading.Event()
+        self._line = LineWatch(service.database)
+        self._on_new_line = on_new_line
         self._heartbeat = ServiceHeartbeat(service.database, service.clock, url=url)
         self._heartbeat.send()
         settings = service.settings
         self._migrator = Migrator(service) if settings.migrate else None
         self._publisher = service.publisher
         self._file_pipes = FilePipeSupervisor(service.database, settings, service.clock)
+        self._database = service.database
+        self._site = SiteSupervisor(service.database, settings, service.clock)
         rounds: list[tuple[str, float, Callable[[], object]]] = [
             ("housekeeping", settings.cleanup_interval_s, Housekeeping(service, self._stopping)),
             ("memory", settings.cleanup_interval_s, release_memory),
             ("membership", HEARTBEAT_INTERVAL_S, self._heartbeat.send),
+            ("site", _SITE_INTERVAL_S, self._look_after_site),
             (
                 "publisher",
                 0.0,
@@ -80,9 +95,9 @@ class BackgroundWorkers:
         ]
         if self._migrator is not None:
             interval_s = min(settings.migrate_interval_s, 1.0)
-            rounds.append(("migrator", interval_s, self._migrator.ensure_running))
+            rounds.append(("migrator", interval_s, partial(self._migrate, self._migrator)))
         if settings.load_files:
-            rounds.append(("file pipes", _FILE_PIPES_INTERVAL_S, self._file_pipes.ensure_running))
+            rounds.append(("file pipes", _FILE_PIPES_INTERVAL_S, self._load_files))
         if service.back_pressure.has_limits:
             service.back_pressure.refresh()
             rounds.append(("pressure", _BACK_PRESSURE_INTERVAL_S, service.back_pressure.refresh))
@@ -94,22 +109,43 @@ class BackgroundWorkers:
         ]
 
     def start(self) -> None:
-        """Start the threads. Each begins with a pause."""
+        """Start the threads. Each first waits for its interval."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Stop threads and migrator, waiting some seconds for work in progress."""
+        """Stop threads and migrator. Wait a few seconds for work in progress."""
         self._stopping.set()
         self._publisher.stop()
         for thread in self._threads:
             if thread.ident is not None:
-                # The next service completes a round that ends with the process.
+                # The next service completes a round that the end of this process interrupts.
                 thread.join(_STOP_TIMEOUT_S)
         self._file_pipes.stop()
+        self._site.stop()
         if self._migrator is not None:
             self._migrator.stop()
         self._heartbeat.deregister()
+
+    def _migrate(self, migrator: Migrator) -> None:
+        """Keep the migrator alive at a primary. Followers get native files with the states."""
+        if self._is_writable():
+            migrator.ensure_running()
+        else:
+            migrator.stop()
+
+    def _load_files(self) -> None:
+        if self._is_writable():
+            self._file_pipes.ensure_running()
+
+    def _look_after_site(self) -> None:
+        self._site.ensure_running()
+        if self._line.has_changed():
+            self._on_new_line()
+
+    def _is_writable(self) -> bool:
+        with self._database.reading() as connection:
+            return failover_groups.is_writable(connection)
 
     def _run_periodically(self, interval_s: float, work: Callable[[], object]) -> None:
         while not self._stopping.wait(interval_s):
@@ -124,12 +160,12 @@ class BackgroundWorkers:
 
 
 class Migrator:
-    """Keeps one migrating child process alive once there are chunks.
+    """Supervises the child process that migrates. Starts it when there are chunks.
 
-    The child also compacts native files. It starts after a delay if only loads create them.
+    The child also compacts native files. If only loads create files, it is started after a delay.
 
-    The child holds the reading end of a pipe. When this process ends in any way, the pipe closes and
-    the child exits.
+    The child has the reading end of a pipe. When this process ends for any reason, the pipe closes
+    and the child exits.
     """
 
     def __init__(self, service: ServiceComponents) -> None:
@@ -143,7 +179,7 @@ class Migrator:
         self._not_before = 0.0
 
     def ensure_running(self) -> None:
-        """Start the child if there is work, and restart it if it has died."""
+        """Start the child if there is work. Restart it if it has died."""
         now = self._clock.monotonic()
         if self._child is not None:
             code = self._child.poll()
@@ -159,7 +195,7 @@ class Migrator:
             self._start_child(now)
 
     def stop(self) -> None:
-        """Close the pipe of the child; send SIGTERM after ten seconds, SIGKILL after ten more."""
+        """Close the child's pipe. Send SIGTERM after 10 s and SIGKILL after another 10 s."""
         child, self._child = self._child, None
         if child is not None:
             stop_child(child)
@@ -184,7 +220,7 @@ class Migrator:
 
 
 class ServiceHeartbeat:
-    """The record of this service in the catalog, for other services and `snowmelt doctor`."""
+    """Keeps the record of this service in the catalog, for other services and `snowmelt doctor`."""
 
     def __init__(self, database: Database, clock: DatabaseServerClock, *, url: str) -> None:
         self._database = database
@@ -195,10 +231,11 @@ class ServiceHeartbeat:
         self._was_ahead = False
 
     def send(self) -> None:
-        """Update the record, and compare the clock with the catalog's.
+        """Update the record, and synchronize the clock with the catalog's.
 
         Raises:
-            CatalogUnavailable: If the catalog cannot be reached; the clock correction stays unchanged.
+            CatalogUnavailable: If the catalog cannot be reached. The clock correction then stays
+                unchanged.
         """
         with self._database.writing() as connection:
             now = self._clock.synchronize(connection)
@@ -224,7 +261,7 @@ class ServiceHeartbeat:
         self._was_ahead = is_ahead
 
     def deregister(self) -> None:
-        """Remove the record. If that fails, the record expires within a minute."""
+        """Delete the record. If that fails, the record expires within a minute."""
         try:
             with self._database.writing() as connection:
                 deregister_service(connection, self._id)
@@ -232,23 +269,23 @@ class ServiceHeartbeat:
             _log.warning("Cannot deregister the service: %s", error)
 
 
-# Much longer than any registration or clean-up takes.
+# Much longer than any registration or garbage collection takes.
 _TOMBSTONE_RETENTION = dt.timedelta(days=7)
 _DELETE_BATCH_ROWS = 1_000
-# Longer than the official SDK repeats a request, which is ten hours.
+# The official SDK repeats a request for up to ten hours.
 _REQUEST_ID_RETENTION = dt.timedelta(hours=12)
-# Row files are deleted when their rows are committed; abandoned ones after this time.
+# Row files are deleted when their rows are committed. Abandoned ones are deleted after this time.
 _ROW_FILE_RETENTION = dt.timedelta(hours=24)
 _ROW_FILE_CLEANUP_INTERVAL_S = 3_600.0
-# Concurrent collectors are safe but duplicate work.
+# Concurrent collectors are safe, but would duplicate work.
 _LEASE_NAME = "housekeeping"
 _LEASE_TTL_S = 60.0
 
 
 class Housekeeping:
-    """Periodic clean-up. The next round completes an interrupted one.
+    """Periodic garbage collection. The next round completes an interrupted one.
 
-    Once `stopping` is set, a round ends before the next object or transaction.
+    After `stopping` is set, a round ends before its next object or transaction.
     """
 
     def __init__(self, service: ServiceComponents, stopping: threading.Event) -> None:
@@ -259,7 +296,7 @@ class Housekeeping:
         self._next_row_file_cleanup_at = service.clock.monotonic()
 
     def __call__(self) -> None:
-        """Run one round, unless another service is running one."""
+        """Run one round unless another service is running one."""
         service = self._service
         with service.database.writing() as connection:
             lease = leases.acquire_lease(
@@ -277,26 +314,23 @@ class Housekeeping:
                 leases.release_lease(connection, lease)
 
     def _raise_if_stopping(self) -> None:
-        """Check that the service is not stopping.
+        """Raise an error if the service is stopping.
 
         Raises:
-            ServiceBusy: If it is.
+            ServiceBusy: If the service is stopping.
         """
         if self._stopping.is_set():
             raise ServiceBusy(reason="it is stopping")
 
     def _run_round(self) -> None:
-        # Here, not above: with it comes PyIceberg, which takes longer to load than the service.
+        # Imported here, because it imports PyIceberg, which takes longer to load than the service.
         from snowmelt.table import garbage_collection as cleanup
 
         service = self._service
-        idle = service.settings.channel_idle_s
-        expired = cleanup.expire_idle_channels(
-            service.database, service.clock, idle_s=idle, on_step=self._raise_if_stopping
-        )
-        if expired:
-            _log.info("%d idle channels have expired after %g s", expired, idle)
-        self._prune_history()
+        with service.database.reading() as connection:
+            is_replica = not failover_groups.is_writable(connection)
+        if not is_replica:
+            self._expire_records()
         self._delete_orphaned_row_files()
         collected = cleanup.collect_garbage(
             service.database,
@@ -305,6 +339,7 @@ class Housekeeping:
             clock=service.clock,
             retention_s=service.settings.retention_s,
             on_step=self._raise_if_stopping,
+            is_replica=is_replica,
         )
         for problem in collected.problems:
             _log.error("clean-up could not do its work on %s; it will try again", problem)
@@ -316,8 +351,21 @@ class Housekeeping:
                 collected.files,
             )
 
+    def _expire_records(self) -> None:
+        """Expire idle channels and old history."""
+        from snowmelt.table import garbage_collection as cleanup
+
+        service = self._service
+        idle = service.settings.channel_idle_s
+        expired = cleanup.expire_idle_channels(
+            service.database, service.clock, idle_s=idle, on_step=self._raise_if_stopping
+        )
+        if expired:
+            _log.info("%d idle channels have expired after %g s", expired, idle)
+        self._prune_history()
+
     def _delete_orphaned_row_files(self) -> None:
-        """Delete row files whose requests never came, at most once an hour."""
+        """Delete row files without a request. Runs at most once an hour."""
         service = self._service
         if service.clock.monotonic() < self._next_row_file_cleanup_at:
             return
@@ -351,19 +399,19 @@ class Housekeeping:
 
 
 def use_system_memory_pool() -> None:
-    """Make Arrow allocate from the heap of the C library in this process.
+    """Make Arrow allocate memory from the C library's heap in this process.
 
-    Arrow's default pool, mimalloc, keeps memory that another thread has freed: of 193 MB from a burst of
-    requests it released 64, the heap of the C library 112 of 137.
+    Arrow's default pool, mimalloc, retains memory that another thread has freed. After a burst of
+    requests it released 64 of 193 MB; the C library's heap released 112 of 137 MB.
     """
     pa.set_memory_pool(pa.system_memory_pool())
 
 
 def release_memory() -> None:
-    """Return unused pages of Arrow's pool and of the C library's heap to the system.
+    """Return unused pages of Arrow's pool and the C library's heap to the operating system.
 
-    Both keep freed memory for the next request. C libraries other than glibc have no such call; there
-    only Arrow's pool is released. Takes milliseconds; other threads continue.
+    Both retain freed memory for later requests. With C libraries other than glibc, only Arrow's
+    pool is released. Takes milliseconds and does not block other threads.
     """
     pa.default_memory_pool().release_unused()
     try:

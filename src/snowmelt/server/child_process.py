@@ -1,6 +1,6 @@
-"""Child processes of a service: start, graceful stop, and exit with the service.
+"""Child processes of a service: start, graceful stop, and exit together with the service.
 
-A child holds the reading end of a pipe. When the service ends in any way, the pipe closes and the
+A child has the reading end of a pipe. When the service ends for any reason, the pipe closes and the
 child exits.
 """
 
@@ -24,16 +24,16 @@ from snowmelt.config import Settings
 _log = logging.getLogger("snowmelt.server")
 
 _STOP_TIMEOUT_S = 10.0
-# Shorter than the service waits for a child that releases its leases.
+# Shorter than the time for which the service waits for a child that releases its leases.
 _LEASE_RELEASE_TIMEOUT_S = 5.0
 
 
 def start_child(
     settings: Settings, module: str, *arguments: str, reads_output: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start a Python module in a process of its own, with these settings.
+    """Start a Python module in a child process with these settings.
 
-    With `reads_output` its standard output is a pipe too.
+    With `reads_output`, its standard output is also a pipe.
     """
     environment = config.copy_environment() | settings.to_environment()
     return subprocess.Popen(  # noqa: S603 - modules of this package only
@@ -45,9 +45,9 @@ def start_child(
 
 
 def stop_child(child: subprocess.Popen[bytes]) -> None:
-    """Close the pipe of a child; send SIGTERM after ten seconds, SIGKILL after ten more."""
+    """Close a child's pipe. Send SIGTERM after 10 s and SIGKILL after another 10 s."""
     if child.stdin is not None:
-        # What it has not read is lost with it.
+        # Input that the child has not read is lost.
         with contextlib.suppress(BrokenPipeError):
             child.stdin.close()
     for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
@@ -61,15 +61,15 @@ def stop_child(child: subprocess.Popen[bytes]) -> None:
 
 
 def install_lease_releasing_shutdown(database: Database) -> None:
-    """Release the leases of a migrating process when a signal ends it, then exit.
+    """Install a shutdown that releases the leases of a migrating process and exits.
 
-    The signal is SIGTERM; for a child of a service also the end of its standard input. Work in progress is
-    abandoned: without the lease it cannot commit, and the next migrator starts again.
+    SIGTERM triggers it or, in a child of a service, the end of its standard input. Work in progress
+    is abandoned: without the lease it cannot commit, and the next migrator repeats it.
     """
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         del number, frame
-        # Not here: the main thread may be in the middle of a transaction.
+        # Release the leases in another thread, because the main thread may be in a transaction.
         threading.Thread(
             target=_release_leases_and_exit, args=(database,), name="ending", daemon=True
         ).start()

@@ -1,6 +1,6 @@
-"""HTTP responses for errors: status codes and JSON bodies.
+"""Convert errors to HTTP responses: status codes and JSON bodies.
 
-Also defines the errors of requests that are rejected before they are parsed.
+Also defines the errors of requests that are rejected before parsing.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from snowmelt.errors import InternalError, SnowmeltError, UserError
 
 _log = logging.getLogger("snowmelt.server")
 _encoder = msgspec.json.Encoder()
-# Errors of HTTP itself. All other errors are sent with status 200 and a `status_code`, because the
-# official clients read only that (specification of v1, §2).
+# Errors that are sent with their HTTP status. All other errors are sent with status 200 and a
+# `status_code`, because official clients read only that (specification of v1, §2).
 _HTTP_STATUS_ERRORS = {
     "request_malformed",
     "request_too_large",
@@ -32,7 +32,7 @@ _HEADERS_BY_STATUS: dict[int, tuple[tuple[bytes, bytes], ...]] = {
 
 
 class ServerResponse(msgspec.Struct, frozen=True):
-    """A response: HTTP status, body, further headers and content type."""
+    """HTTP response: status, body, additional headers and content type."""
 
     status: int
     body: bytes
@@ -48,15 +48,15 @@ class ServerResponse(msgspec.Struct, frozen=True):
         }
 
     def all_headers(self) -> list[tuple[bytes, bytes]]:
-        """Return all headers, with type and length."""
+        """Return all headers, including content type and length."""
         length = b"%d" % len(self.body)
         return [(b"content-type", self.content_type), (b"content-length", length), *self.headers]
 
 
 class ErrorBody(msgspec.Struct):
-    """Body of an error; `error` is the stable code in `errors`.
+    """Body of an error response. `error` is the stable code in `errors`.
 
-    It must not have a key `code`: the official client closes itself if its value is "59".
+    It must not have a key `code`, because the official client closes itself if the value is "59".
     """
 
     status_code: int
@@ -65,12 +65,12 @@ class ErrorBody(msgspec.Struct):
 
 
 def json_response(message: object) -> ServerResponse:
-    """Return a response 200 with `message` as JSON."""
+    """Return a response with status 200 and `message` as JSON."""
     return ServerResponse(HTTPStatus.OK, _encoder.encode(message))
 
 
 def error_response(error: Exception, *, path: str, user: str | None) -> ServerResponse:
-    """Return the response for an exception, and log it for operators."""
+    """Convert an exception to a response, and log it for operators."""
     about: dict[str, object] = {"path": path, "user": user}
     if isinstance(error, SnowmeltError):
         about["error"] = error.code

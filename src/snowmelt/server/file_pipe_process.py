@@ -1,8 +1,8 @@
 """The process that loads the files of pipes, and its supervisor in a service.
 
-Each pipe has a thread of its own, so that a slow place delays its own pipe only. One process at a time
-loads a pipe: it holds a lease. The lease saves work; that no file is loaded twice follows from the
-commit of a load alone.
+Each pipe has a thread, so that a slow store delays only its pipe. A process that loads a pipe holds
+a lease. The lease only avoids duplicate work; the commit of a load guarantees that no file is
+loaded twice.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _STABLE_RUNTIME_S = 60.0
 
 
 class CatalogJournal:
-    """The journal of a pipe in the catalog."""
+    """Journal of a pipe, stored in the catalog."""
 
     def __init__(self, database: Database, pipe: PipeRecord, clock: Clock) -> None:
         self.load_name: str | None = str(pipe)
@@ -54,7 +54,7 @@ class CatalogJournal:
         self._clock = clock
 
     def read_attempts(self) -> tuple[int, str | None]:
-        """Return the number of loads that began and did not end, and the file of the last one."""
+        """Return the number of loads that began and did not end, and the only file of the last one."""
         with self._database.reading() as connection:
             state = file_pipes.find_file_pipe(connection, self._pipe_id)
         return (0, None) if state is None else (state.attempts or 0, state.attempted_file)
@@ -65,7 +65,7 @@ class CatalogJournal:
             return file_pipes.list_pipe_files(connection, self._pipe_id)
 
     def begin_attempt(self, attempts: int, file: str | None) -> None:
-        """Record that a load begins; `file` is its file if it is the only one."""
+        """Record that a load begins. `file` is its file if it has only one."""
         with self._database.writing() as connection:
             file_pipes.update_file_pipe(
                 connection, self._pipe_id, attempts=attempts, attempted_file=file
@@ -74,7 +74,7 @@ class CatalogJournal:
     def end_attempt(
         self, attempts: int, failed: Sequence[PipeFileRecord], loaded: Sequence[str]
     ) -> None:
-        """Record the end of a load: the files that failed, and those that were loaded."""
+        """Record the end of a load with its failed and its loaded files."""
         values: dict[str, object] = {"attempts": attempts, "attempted_file": None}
         if loaded:
             values |= {"last_file": loaded[-1], "last_load_at": self._clock.now()}
@@ -85,18 +85,18 @@ class CatalogJournal:
             file_pipes.save_pipe_files(connection, self._pipe_id, failed)
 
     def list_notices(self) -> Sequence[FileNotice]:
-        """Return the files that requests name and that wait."""
+        """Return the waiting files that are named in requests."""
         with self._database.reading() as connection:
             return file_pipes.list_waiting_notices(connection, self._pipe_id)
 
     def end_notices(self, paths: Sequence[str]) -> None:
-        """Record that named files are loaded, or not tried again."""
+        """Record that named files are loaded or abandoned."""
         with self._database.writing() as connection:
             file_pipes.end_notices(connection, self._pipe_id, paths, self._clock.now())
 
 
 class PipeThread(threading.Thread):
-    """Loads the files of one pipe until it is stopped. Each round reads the pipe's state."""
+    """Thread that loads the files of one pipe. Each round reads the pipe's state."""
 
     def __init__(
         self, database: Database, pipe: PipeRecord, context: CopyContext, limits: BatchLimits
@@ -117,7 +117,7 @@ class PipeThread(threading.Thread):
         self._show_at = 0.0
 
     def stop(self) -> None:
-        """End the thread after its round."""
+        """Make the thread end after its current round."""
         self._ended.set()
 
     def run(self) -> None:
@@ -144,7 +144,7 @@ class PipeThread(threading.Thread):
         with self._database.reading() as connection:
             state = file_pipes.find_file_pipe(connection, self._pipe.pipe_id)
         if state is None or state.paused or not self._hold_lease():
-            # Another process may load meanwhile, so what is known here grows old.
+            # Another process may have loaded files meanwhile, so discard the cached state.
             self._watch = None
             return
         lease = self._lease
@@ -171,7 +171,7 @@ class PipeThread(threading.Thread):
         )
 
     def _hold_lease(self) -> bool:
-        """Renew or acquire the lease of the pipe; False while another process holds it."""
+        """Acquire or renew the lease of the pipe. Return False if another process holds it."""
         began = self._clock.monotonic()
         if self._lease is not None and began - self._renewed_at < _LEASE_TTL_S / 3:
             return True
@@ -189,7 +189,7 @@ class PipeThread(threading.Thread):
         return self._lease is not None
 
     def _show_status(self, state: FilePipeRecord) -> None:
-        """Save what waits, if that has changed or some time has passed."""
+        """Save the status of waiting files if it has changed, or periodically."""
         assert self._watch is not None  # noqa: S101 - made above
         status, now = self._watch.status, self._clock.monotonic()
         if status == self._shown and now < self._show_at and not state.wants_refresh:
@@ -217,7 +217,7 @@ class PipeThread(threading.Thread):
 
 
 class FilePipeLoop:
-    """Keeps a thread for each live pipe that loads files."""
+    """Runs a thread for each live pipe that loads files."""
 
     def __init__(self, database: Database, settings: Settings, clock: Clock) -> None:
         from snowmelt.loaders.file_watch import BatchLimits
@@ -233,7 +233,7 @@ class FilePipeLoop:
         self._threads: dict[int, PipeThread] = {}
 
     def run_round(self) -> None:
-        """Start threads of new pipes, and stop those of pipes that are gone."""
+        """Start threads of new pipes, and stop threads of dropped pipes."""
         with self._database.reading() as connection:
             pipes = {pipe.pipe_id: pipe for pipe, _ in file_pipes.list_file_pipes(connection)}
         for pipe_id in self._threads.keys() - pipes.keys():
@@ -267,7 +267,7 @@ def run_file_pipes(settings: Settings) -> None:
     """Load the files of all pipes until the service ends.
 
     Raises:
-        ConfigurationError: If settings are invalid.
+        ConfigurationError: If a setting is invalid.
         CatalogUnavailable: If the catalog cannot be reached at the start.
     """
     from snowmelt.catalog.db.database import open_and_upgrade_database
@@ -293,9 +293,9 @@ def run_file_pipes(settings: Settings) -> None:
 
 
 class FilePipeSupervisor:
-    """Keeps the process alive once there is a pipe that loads files. Thread-safe.
+    """Supervises the process that loads files, and starts it when there is such a pipe. Thread-safe.
 
-    The process holds the reading end of a pipe, and ends when this process ends in any way.
+    The process has the reading end of a pipe, and exits when this process ends for any reason.
     """
 
     def __init__(self, database: Database, settings: Settings, clock: Clock) -> None:
@@ -310,7 +310,7 @@ class FilePipeSupervisor:
         self._stopped = False
 
     def ensure_running(self) -> None:
-        """Start the process if it is needed, and again if it has died."""
+        """Start the process if it is needed. Restart it if it has died."""
         with self._lock:
             if self._stopped or (self._child is not None and self._child.poll() is None):
                 return
@@ -325,7 +325,7 @@ class FilePipeSupervisor:
             _log.info("the pipes load files in process %d", self._child.pid)
 
     def stop(self) -> None:
-        """End the process."""
+        """Stop the process."""
         with self._lock:
             self._stopped = True
             child, self._child = self._child, None

@@ -1,7 +1,7 @@
-"""Snowpipe's REST API: `insertFiles`, `insertReport` and `loadHistoryScan` of a pipe that loads files.
+"""Snowpipe's REST API for pipes that load files: `insertFiles`, `insertReport`, `loadHistoryScan`.
 
-`insertFiles` records names only: the process of the pipes loads the files. Reports come from the
-history of loads and from the files that the pipe could not load.
+`insertFiles` only records the names; the process in `file_pipe_process` loads the files. Reports
+are built from the history of loads and from the files that the pipe could not load.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class FilePipeRoutes:
     def _make_report(
         self, connection: sa.Connection, pipe: _Pipe, query: Mapping[str, str]
     ) -> InsertReportResponse:
-        """Return the events after the mark, at most of the last ten minutes."""
+        """Return the events after `beginMark`, at most those of the last ten minutes."""
         now = self._clock.now()
         oldest = now - _REPORT_RANGE
         seconds, mark = query.get("recentSeconds"), query.get("beginMark")
@@ -240,8 +240,8 @@ def _find_pipe(connection: sa.Connection, request: _PipeRequest) -> _Pipe:
     """Return the pipe of a request.
 
     Raises:
-        PipeNotFound: If there is no such pipe, or the role lacks INSERT on its table.
-        RequestMalformed: If the pipe takes streamed rows.
+        PipeNotFound: If the pipe does not exist, or the role lacks INSERT on its table.
+        RequestMalformed: If the pipe accepts streamed rows instead of files.
     """
     try:
         parts = TokenCursor(request.pipe_name).parse_last_name("a pipe", 3, "the name of a pipe")
@@ -280,7 +280,7 @@ def _read_names(request: _PipeRequest) -> Sequence[str]:
     """
     content_type = request.headers.get(b"content-type", b"")
     kind = content_type.partition(b";")[0].strip().lower()
-    # Web pages may send plain text without permission, but no Authorization header.
+    # Web pages may send plain text without CORS, but no Authorization header.
     if kind == b"text/plain" and b"authorization" in request.headers:
         try:
             lines = request.body.decode("utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""Start, run and graceful shutdown of a service; one service per data folder."""
+"""Start, run and gracefully shut down a service. A data folder has at most one service."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from snowmelt.server.background_work import BackgroundWorkers, use_system_memory
 from snowmelt.server.fast_path import FastPathProtocol
 from snowmelt.server.listener import HttpListener, load_certificate, open_listening_socket
 from snowmelt.server.logs import configure_logging
+from snowmelt.server.replication.site_supervisor import fence_if_replaced
 from snowmelt.server.s3.endpoint_server import S3Service
 
 _log = logging.getLogger("snowmelt.server")
@@ -30,11 +31,13 @@ _LOCK_FILE_NAME = "serve.lock"
 
 
 class RunningService:
-    """A service that listens on `url`; `run` blocks until `stop`."""
+    """A service that listens on `url`. `run` blocks until `stop` is called."""
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+        # Whether it stopped to be started again: the site of a follower has another history.
+        self.starts_again = False
         with contextlib.ExitStack() as undo:
-            # Open the ports first, so that a service without ports creates no folder.
+            # Open the ports first, so that a service whose ports are in use creates no folder.
             listening = open_listening_socket(settings.host, settings.port, setting="port")
             undo.callback(listening.close)
             s3_listening = None
@@ -47,6 +50,7 @@ class RunningService:
             self._certificate = load_certificate(settings)
             self.service: ServiceComponents = build_service(settings, clock=clock)
             undo.callback(self.service.close)
+            fence_if_replaced(self.service.database)
             front = create_app(self.service)
             self._listener = HttpListener(
                 front,
@@ -71,7 +75,7 @@ class RunningService:
                 self.s3.register_metrics(self.service.metric_sources)
             if self.service.console is not None:
                 self.service.console.parts.workers.url = self.url
-            workers = BackgroundWorkers(self.service, url=self.url)
+            workers = BackgroundWorkers(self.service, url=self.url, on_new_line=self._start_again)
             undo.callback(workers.stop)
             workers.start()
             self._undo = undo.pop_all()
@@ -82,17 +86,23 @@ class RunningService:
         return self._listener.url
 
     def run(self) -> None:
-        """Handle requests until `stop`, then finish the open ones and close everything."""
+        """Handle requests until `stop` is called, then finish open requests and close everything."""
         with self._undo:
             if self.s3 is not None:
                 self.s3.start()
             self._listener.run()
 
     def stop(self) -> None:
-        """Make `run` return; from any thread or signal handler."""
+        """Make `run` return. May be called from any thread or signal handler."""
         if self.service.console is not None:
             self.service.console.end_streams()
         self._listener.stop()
+
+    def _start_again(self) -> None:
+        if not self.starts_again:
+            _log.info("the site has another history now; the service starts again")
+            self.starts_again = True
+            self.stop()
 
     def reload_certificate(self) -> None:
         """Reload the certificate for new connections."""
@@ -108,12 +118,12 @@ class RunningService:
 def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) -> None:
     """Serve until SIGTERM or SIGINT. Must be called in the main thread.
 
-    SIGHUP reloads the certificate. `announce` receives the lines that tell an operator what runs; by
-    default they go to standard output.
+    SIGHUP reloads the certificate. `announce` receives lines about the running service; by default
+    they are printed to standard output.
 
     Raises:
         DataFolderBusy: If another process serves this data folder.
-        ConfigurationError: If settings are invalid together, or an address is in use.
+        ConfigurationError: If the combination of settings is invalid, or an address is in use.
     """
     configure_logging(settings)
     use_system_memory_pool()
@@ -122,8 +132,12 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
     running = RunningService(settings)
     _tune_garbage_collection()
 
+    is_ending = False
+
     def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal is_ending
         del number, frame
+        is_ending = True
         running.stop()
 
     def on_hang_up(number: int, frame: FrameType | None) -> None:
@@ -141,15 +155,18 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
     if not (settings.listens_on_loopback or settings.tls_cert):
         say("Without TLS: others on the network can read tokens and rows (tls_cert, tls_key)")
     running.run()
+    while running.starts_again and not is_ending:
+        running = RunningService(settings)
+        running.run()
     say("Snowmelt has stopped.")
 
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which the system releases when the process ends.
+    """Hold the lock of a folder during the block. The system releases it if the process ends.
 
     Raises:
-        DataFolderBusy: If another process holds it.
+        DataFolderBusy: If another process holds the lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / _LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -166,10 +183,11 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _tune_garbage_collection() -> None:
-    """Reduce full passes of the garbage collector.
+    """Make full passes of Python's garbage collector rarer.
 
-    Thousands of small messages per second trigger it constantly, but objects loaded at startup never
-    die: decoding a registration of 1 KB took 50 µs with the defaults, and takes 4 µs with this.
+    Thousands of small messages per second trigger full passes constantly, which scan the long-lived
+    objects loaded at startup. Decoding a registration of 1 KB takes 50 µs with the defaults, and 4
+    µs with these settings.
     """
     gc.collect()
     gc.freeze()

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 
 BACKLOG = 2048
-# Longer than the minute for which the official client keeps an idle connection.
+# Keep-alive timeout in seconds. Longer than the minute for which the official client keeps an idle
+# connection.
 _KEEP_ALIVE_TIMEOUT_S = 75
 
 
 class _SignalFreeServer(uvicorn.Server):
-    """uvicorn without its signal handlers, which would end the process before the service closes."""
+    """uvicorn server without signal handlers, which would end the process before the service closes."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -36,7 +37,7 @@ class _SignalFreeServer(uvicorn.Server):
 
 
 class HttpListener:
-    """One port with one application. It accepts connections at once, and `run` responds to them."""
+    """Serves one application on one port. Accepts connections immediately; `run` handles them."""
 
     def __init__(
         self,
@@ -47,10 +48,10 @@ class HttpListener:
         protocol: type[asyncio.Protocol] | Any = "httptools",
         certificate: TlsCertificate | None = None,
     ) -> None:
-        """Prepare a server on a listening socket, which `close` closes.
+        """Create a server on a listening socket, which `close` closes.
 
-        A stopping server waits `drain_s` seconds for open requests. `protocol` is that of uvicorn, or a
-        compatible class. Without `certificate` there is no TLS.
+        A stopping server waits `drain_s` seconds for open requests. `protocol` is uvicorn's
+        protocol class or a compatible one. If `certificate` is None, the server does not use TLS.
         """
         self._socket = listening_socket
         self._thread: threading.Thread | None = None
@@ -72,12 +73,13 @@ class HttpListener:
         )
         config.load()
         if certificate is not None:
-            # This context instead of one that uvicorn creates from files: its certificate can be replaced later.
+            # Use this context and not one that uvicorn creates, because its certificate can be
+            # replaced later.
             config.ssl = certificate.context
         self._server = _SignalFreeServer(config)
 
     def run(self) -> None:
-        """Handle requests until `stop`, then finish the open ones."""
+        """Handle requests until `stop` is called, then finish open requests."""
         self._server.run(sockets=[self._socket])
 
     def start(self, name: str) -> None:
@@ -86,7 +88,7 @@ class HttpListener:
         self._thread.start()
 
     def stop(self) -> None:
-        """Make `run` return; from any thread or signal handler."""
+        """Make `run` return. May be called from any thread or signal handler."""
         self._server.should_exit = True
 
     def close(self) -> None:
@@ -98,11 +100,11 @@ class HttpListener:
 
 
 def open_listening_socket(host: str, port: int, *, setting: str) -> socket.socket:
-    """Return a listening socket; port 0 means any free port.
+    """Open a listening socket. Port 0 means any free port.
 
     Raises:
-        ConfigurationError: If the address is in use or not an address of this machine. The message
-            names `setting`.
+        ConfigurationError: If the address is in use, or is not an address of this machine. The
+            error names `setting`.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -126,7 +128,7 @@ def open_listening_socket(host: str, port: int, *, setting: str) -> socket.socke
 
 
 class TlsCertificate:
-    """A certificate chain and its key; `reload` reads the files again for new connections.
+    """A certificate chain and its key. `reload` reads the files again for new connections.
 
     A listener receives `context` once. Each handshake then switches to the current context, because
     replacing the certificate inside a shared context would fail handshakes in progress.
@@ -143,7 +145,7 @@ class TlsCertificate:
         self.context.sni_callback = self._use_current_context
 
     def reload(self) -> None:
-        """Read the files again; keep the old certificate if that fails.
+        """Read the files again. Keep the old certificate if that fails.
 
         Raises:
             ConfigurationError: If the files cannot be used.
@@ -173,10 +175,10 @@ class TlsCertificate:
 
 
 def load_certificate(settings: Settings) -> TlsCertificate | None:
-    """Return the certificate of the settings, None without one.
+    """Load the certificate that the settings specify. Return None if there is none.
 
     Raises:
-        ConfigurationError: If only one of certificate and key is set, or they cannot be used.
+        ConfigurationError: If only one of certificate and key is set, or they are invalid.
     """
     if not settings.tls_cert and not settings.tls_key:
         return None

@@ -9,11 +9,12 @@ import re
 
 from snowmelt.config import Settings
 
-# What a line may say of the request it is about, where that is known (`extra` of the call).
+# Fields about the request that a log line may have (`extra` of the logging call).
 CONTEXT_FIELDS = ("request_id", "user", "table", "channel", "path", "status", "error")
 
 _TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-# No message of ours has these; the texts of databases, stores and libraries in it might.
+# Patterns of secrets. Messages of Snowmelt contain none, but quoted errors of databases, stores and
+# libraries might.
 _SECRET_PATTERNS = (
     (
         re.compile(
@@ -34,25 +35,25 @@ _SECRET_PATTERNS = (
 
 
 def redact_secrets(text: str) -> str:
-    """Return the text with what looks like a token, a key, a signature or a password blacked out."""
+    """Replace everything that looks like a token, key, signature or password."""
     for pattern, instead in _SECRET_PATTERNS:
         text = pattern.sub(instead, text)
     return text
 
 
 class TextLogFormatter(logging.Formatter):
-    """Lines for people."""
+    """Formats log events as lines of text."""
 
     def __init__(self) -> None:
         super().__init__(_TEXT_FORMAT)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the event as a line, with the traceback beneath it."""
+        """Return the event as a line, followed by its traceback."""
         return redact_secrets(super().format(record))
 
 
 class JsonLogFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and what is known of the request."""
+    """Formats log events as JSON lines: time, level, logger, message, and fields of the request."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the event as a JSON object."""
@@ -73,10 +74,10 @@ class JsonLogFormatter(logging.Formatter):
 
 
 def configure_logging(settings: Settings) -> None:
-    """Let this process write its log to standard error, as the settings say.
+    """Make this process log to standard error, as the settings specify.
 
-    The level is that of Snowmelt's own events. Libraries tell no details: at their level of
-    debugging, some write the headers that they send.
+    The level applies to Snowmelt's events only. Libraries log no debug messages, because some would
+    log request headers with secrets.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(

@@ -1,7 +1,6 @@
 """Metrics in Prometheus text format.
 
-Counters are plain numbers. They get names and labels only when the metrics are read. Handlers set
-the route label of a request; raw paths would make the label cardinality unbounded.
+Counters are plain numbers. They get names and labels only when the metrics are read.
 """
 
 from __future__ import annotations
@@ -28,6 +27,11 @@ from snowmelt.catalog.jobs.run_history import (
     list_table_backlogs,
     sum_migrations_by_state,
 )
+from snowmelt.catalog.objects.failover_groups import (
+    ReplicationLag,
+    SiteRole,
+    measure_replication_lag,
+)
 from snowmelt.catalog.objects.published_snapshots import (
     DEMAND_TTL,
     PublicationLag,
@@ -46,7 +50,7 @@ OTHER_ROUTE = "other"
 
 
 class RequestCounts:
-    """Request counters of one port; updated in its event loop only."""
+    """Request counters of one port. Updated only in its event loop."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, int], int] = {}
@@ -57,7 +61,7 @@ class RequestCounts:
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def snapshot(self) -> dict[tuple[str, int], int]:
-        """Return a copy of the counters; from any thread."""
+        """Return a copy of the counters. Thread-safe."""
         return self._counts.copy()
 
 
@@ -88,7 +92,7 @@ SelectCounts: TypeAlias = "tuple[int, int, int]"
 
 @dataclass(slots=True)
 class MetricSources:
-    """Sources of the metrics; the components of a service add their own."""
+    """Sources of the metrics. Each component of a service adds its source."""
 
     get_registration_counts: Callable[[], RequestMetrics[int]]
     get_row_counts: Callable[[], RequestMetrics[str]]
@@ -99,23 +103,25 @@ class MetricSources:
 
 @dataclass(frozen=True, slots=True)
 class CatalogMetrics:
-    """Metrics from the catalog at one moment."""
+    """Metrics from the catalog, read at the same time."""
 
     read_at: dt.datetime
     backlogs: Sequence[TableBacklog]
     migrations: Sequence[MigrationStateTotals]
     publications: PublicationLag
+    replication: ReplicationLag | None
     expected_tables: Sequence[ExpectedTable]
 
 
 def read_catalog_metrics(database: Database, at: dt.datetime) -> CatalogMetrics:
-    """Read the metrics of the catalog. Takes seconds with millions of waiting chunks."""
+    """Read the metrics of the catalog. Takes seconds if there are millions of unmigrated chunks."""
     with database.reading() as connection:
         return CatalogMetrics(
             at,
             list_table_backlogs(connection),
             sum_migrations_by_state(connection),
             measure_publication_lag(connection, since=at - DEMAND_TTL),
+            measure_replication_lag(connection, at),
             list_expected_tables(connection),
         )
 
@@ -123,7 +129,7 @@ def read_catalog_metrics(database: Database, at: dt.datetime) -> CatalogMetrics:
 def render_metrics(
     sources: MetricSources, catalog_metrics: CatalogMetrics | None, *, with_table_labels: bool
 ) -> bytes:
-    """Return the metrics page. `catalog_metrics` of None means that the catalog did not answer."""
+    """Return the metrics page. `catalog_metrics` is None if the catalog did not respond."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     registry.register(_MetricsCollector(sources, catalog_metrics, with_table_labels))
@@ -132,7 +138,7 @@ def render_metrics(
 
 @dataclass(eq=False, slots=True)
 class _MetricsCollector:
-    """All metrics of a page except those of the process."""
+    """Collector of all metrics except those of the process."""
 
     _sources: MetricSources
     _catalog_metrics: CatalogMetrics | None
@@ -185,10 +191,42 @@ class _MetricsCollector:
             yield from _make_backlog_metrics(self._catalog_metrics)
             yield from _make_migration_metrics(self._catalog_metrics.migrations)
             yield from _make_publication_metrics(self._catalog_metrics)
+            yield from _make_replication_metrics(self._catalog_metrics.replication)
             yield _make_late_metric(self._catalog_metrics)
             if self._with_table_labels:
                 yield from _make_table_metrics(self._catalog_metrics)
                 yield from _make_freshness_metrics(self._catalog_metrics)
+
+
+def _make_replication_metrics(lag: ReplicationLag | None) -> Iterator[Metric]:
+    if lag is None:
+        return
+    yield _make_labeled(
+        GaugeMetricFamily(
+            "snowmelt_replication_primary",
+            "1 if this site is the primary of its failover group, else 0.",
+            labels=["group", "role"],
+        ),
+        [([lag.group, lag.role], int(lag.role is SiteRole.PRIMARY))],
+    )
+    if lag.behind_s is not None:
+        yield _make_labeled(
+            GaugeMetricFamily(
+                "snowmelt_replication_behind_seconds",
+                "Age of the state that this secondary has.",
+                labels=["group"],
+            ),
+            [([lag.group], lag.behind_s)],
+        )
+    if lag.silent_s is not None:
+        yield _make_labeled(
+            GaugeMetricFamily(
+                "snowmelt_replication_silent_seconds",
+                "Seconds since the last request of the follower that has been silent the longest.",
+                labels=["group"],
+            ),
+            [([lag.group], lag.silent_s)],
+        )
 
 
 def _make_registration_metrics(counts: RequestMetrics[int]) -> Iterator[Metric]:

@@ -1,7 +1,7 @@
-"""Middleware of the service: checks of every request, and dispatch to the fast routes.
+"""Middleware of the service: checks every request, and dispatches to the fast routes.
 
-A plain ASGI layer. Thousands of small registrations per second pass it, and the request objects of
-a framework would cost as much as the registration itself.
+Plain ASGI, because it handles thousands of small registrations per second: the request objects of a
+framework would cost as much time as the registration.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from snowmelt.server.auth import Authenticator, Principal, RoleScope
 
 
-# Larger bodies are decoded in a thread: decoding takes about 5 ms per MiB.
+# Larger bodies are decoded in a thread, because decoding takes about 5 ms per MiB.
 SMALL_BODY_BYTES = 64 * 1024
 
 
@@ -56,10 +56,10 @@ class AuthenticatedRequest:
 
 @dataclass(frozen=True, slots=True)
 class PostRoute:
-    """A POST route. `allows_anonymous` needs no token; `has_failpoint` has a failpoint.
+    """A POST route. `allows_anonymous`: needs no token. `has_failpoint`: its response has a failpoint.
 
-    `handle_immediately` handles the request without a task of its own. It takes a callback for the
-    response message or an exception, to be called later in the event loop.
+    `handle_immediately` handles the request without a task. Its callback receives the response
+    message or an exception later in the event loop.
     """
 
     handle: Callable[[AuthenticatedRequest], Awaitable[ServerResponse]]
@@ -71,9 +71,9 @@ class PostRoute:
 
 
 class ImmediateHandler(Protocol):
-    """Handler of a request that needs no task of its own.
+    """Handler of a request that needs no task.
 
-    `label` is the route in the metrics; `has_failpoint` has a failpoint in its response.
+    `label` is the route in the metrics. `has_failpoint` is True if its response has a failpoint.
     """
 
     @property
@@ -83,15 +83,15 @@ class ImmediateHandler(Protocol):
     def has_failpoint(self) -> bool: ...  # noqa: D102 - told above
 
     def begin(self, body: bytes, on_result: Callable[[object], None]) -> None:
-        """Handle the request; `on_result` receives a result or an exception, later in the event loop."""
+        """Handle the request. `on_result` receives a result or an exception later in the event loop."""
 
     def build_response(self, result: object) -> ServerResponse:
-        """Return the response for the result."""
+        """Return the response for a result."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ImmediateRouteRequest:
-    """A request to a fast route that needs no task."""
+    """A request to a fast route that is handled without a task."""
 
     route: PostRoute
     handle: Callable[[AuthenticatedRequest, Callable[[object], None]], None]
@@ -122,7 +122,7 @@ class _ImmediateRouteRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestChecks:
-    """Checks of each request. `max_body_bytes` guards against oversized requests."""
+    """Parameters of the checks of each request. `max_body_bytes` limits the body."""
 
     authenticator: Authenticator
     threads: Executor
@@ -132,7 +132,7 @@ class RequestChecks:
 
 
 class ServiceMiddleware:
-    """ASGI layer before `app`: requests to `post_routes` (without trailing slash) never reach `app`."""
+    """ASGI layer in front of `app`. Handles requests to `post_routes` (without trailing slash)."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class ServiceMiddleware:
         find_app_handler: Callable[[bytes, str, Mapping[bytes, bytes]], ImmediateHandler | None]
         | None = None,
     ) -> None:
-        """Join the layers; `find_app_handler` finds immediate handlers of `app`."""
+        """Connect the layers. `find_app_handler` finds immediate handlers of `app`."""
         self.request_counts = RequestCounts()
         self._app = CountingMiddleware(app, self.request_counts)
         self._fast_routes = {
@@ -187,11 +187,11 @@ class ServiceMiddleware:
     def find_immediate_handler(
         self, method: bytes, url: str, headers: Iterable[tuple[bytes, bytes]]
     ) -> ImmediateHandler | None:
-        """Return the immediate handler of a request, None if there is none.
+        """Return the immediate handler of a request, or None if there is none.
 
-        Also None for requests that must be rejected, which the ordinary path does.
+        Also returns None for requests that must be rejected: the normal path does that.
         """
-        # Clients of v1 put a request ID into the query, which is ignored.
+        # Clients of v1 send a request ID in the query, which is ignored.
         path = url.partition("?")[0]
         lane = self._fast_routes.get(path)
         if self._find_app_handler is None if lane is None else lane.handle_immediately is None:
@@ -237,10 +237,10 @@ class ServiceMiddleware:
 async def read_body(
     receive: Receive, max_bytes: int, too_large: type[SnowmeltError]
 ) -> bytes | None:
-    """Read the body of a request to its end; None if the client has disconnected.
+    """Read the complete body of a request. Return None if the client has disconnected.
 
     Raises:
-        SnowmeltError: `too_large`, if it has more than `max_bytes`.
+        SnowmeltError: `too_large`, if the body has more than `max_bytes`.
     """
     parts: list[bytes] = []
     size = 0
@@ -255,19 +255,19 @@ async def read_body(
 
 
 def hit_response_body_failpoint(*, is_enabled: bool) -> None:
-    """Pass the failpoint between head and body of a response."""
+    """Hit the failpoint between the head and the body of a response."""
     if is_enabled:
         failpoints.hit_failpoint(failpoints.Failpoint.ANSWERING)
 
 
 def check_host(host: bytes, public_hosts: Collection[str] = ()) -> None:
-    """Reject Host headers that a web page could have rebound to this machine.
+    """Reject Host headers that a web page could use after DNS rebinding.
 
-    `public_hosts` are names of a proxy in front of the service, in lower case.
+    `public_hosts` are lower-case names of a proxy in front of the service.
 
     Raises:
-        HostRefused: If the name is neither a loopback address, nor `localhost` or a name in it,
-            nor one of `public_hosts`.
+        HostRefused: If the name is not a loopback address, `localhost`, a name below it, or one of
+            `public_hosts`.
     """
     name = host.decode("latin-1").lower()
     name = name.partition("]")[0][1:] if name.startswith("[") else name.partition(":")[0]
@@ -280,7 +280,7 @@ def check_host(host: bytes, public_hosts: Collection[str] = ()) -> None:
 
 
 def check_content_type(content_type: bytes) -> None:
-    """Reject content types that a web page may send without permission: forms and plain text.
+    """Reject content types that a web page may send without CORS: forms and plain text.
 
     Raises:
         UnsupportedMediaType: If the type is not JSON.

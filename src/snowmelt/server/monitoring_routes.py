@@ -1,7 +1,7 @@
 """Routes for monitoring: `GET /healthz` and `GET /metrics`.
 
-`/healthz` checks what a registration needs: the catalog and the stage. `/metrics` serves the
-metrics to Prometheus.
+`/healthz` checks the catalog and the stage, which registrations need. `/metrics` returns metrics
+for Prometheus.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 
 HEALTH_PATH = "/healthz"
-# An arbitrary path, because only the availability of the stage is checked.
+# An arbitrary path: only the availability of the stage is checked.
 _PROBE_PATH = "healthz/probe"
 
 
 def make_health_route(database: Database, stage: Store, threads: Executor) -> Route:
-    """Return the route: 200 if catalog and stage answer, else 503 with the failing one."""
+    """Return the route. Its status is 200 if catalog and stage respond, else 503 with the failed one."""
 
     def ping_catalog() -> None:
         with database.reading() as connection:
@@ -73,12 +73,12 @@ def _run_check(check: Callable[[], object]) -> str:
 
 
 METRICS_PATH = "/metrics"
-# Prometheus has a timeout of ten seconds; the other metrics must not wait for the catalog.
+# Prometheus has a timeout of 10 s, so other metrics must not wait for the catalog.
 _CATALOG_TIMEOUT_S = 3.0
 
 
 class MetricsEndpoint:
-    """Serves the metrics. Concurrent requests share one read of the catalog."""
+    """Endpoint of the metrics. Concurrent requests share one read of the catalog."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class MetricsEndpoint:
         token: str | None,
         with_table_labels: bool,
     ) -> None:
-        """Prepare responses. Callers must present `token`; None: no token is needed."""
+        """Create the endpoint. Callers must send `token`. None: no token is required."""
         self._sources = sources
         self._database = database
         self._clock = clock
@@ -143,7 +143,7 @@ class MetricsEndpoint:
 
 
 def read_metrics_token(path: str) -> str | None:
-    """Return the token in a file, None if no file is set.
+    """Return the token in a file, or None if no file is set.
 
     Raises:
         ConfigurationError: If the file cannot be read, or is empty.

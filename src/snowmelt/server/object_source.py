@@ -1,4 +1,4 @@
-"""Objects of buckets as sources of the select engine."""
+"""Objects of buckets as input of the select engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from snowmelt.storage.store import OpenObject
 
 
 class BucketObjectSource:
-    """An object of a bucket as a source of the engine. Thread-safe."""
+    """An object of a bucket as input of the select engine. Thread-safe."""
 
     def __init__(self, key: str, opened: OpenObject) -> None:
         self.name = key
@@ -21,7 +21,7 @@ class BucketObjectSource:
         self._lock = threading.Lock()
 
     def read_into(self, offset: int, view: memoryview) -> int:
-        """Read bytes from `offset` on into the view; return how many, fewer at the end."""
+        """Read bytes at `offset` into the view. Return their number, which is lower at the end."""
         with self._lock:
             return self._read_range(offset, view)
 
@@ -35,7 +35,7 @@ class BucketObjectSource:
         except SnowmeltError as error:
             raise SelectError("Busy", f"{self.name} cannot be read: {error}") from error
         if count < wanted:
-            # Without this check, a file that was truncated would seem complete.
+            # Without this check, a truncated file would seem complete.
             raise self._source_changed_error()
         return count
 
@@ -51,14 +51,14 @@ class BucketObjectSource:
 
 
 class _LocalFileSource(BucketObjectSource, ConcurrentSource):
-    """An object that is a local file. Reads have explicit offsets, so they need no lock."""
+    """An object in a local file. Reads have explicit offsets, so they need no lock."""
 
     def read_into(self, offset: int, view: memoryview) -> int:
         return self._read_range(offset, view)
 
 
 def make_object_source(key: str, opened: OpenObject) -> BucketObjectSource:
-    """Return an open object as a source of the engine, which closes it."""
+    """Return a source for an open object. The engine closes it."""
     return (_LocalFileSource if isinstance(opened, LocalObject) else BucketObjectSource)(
         key, opened
     )

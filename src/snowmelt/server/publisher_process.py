@@ -1,8 +1,8 @@
 """The process that publishes snapshots of tables that engines load, and its supervisor in a service.
 
-The process looks for new chunks five times a second and ends after ten minutes without a load. One
-process at a time publishes a table: it holds a lease for five seconds, so a crashed process delays the
-next publication by that time at most.
+The process checks for new chunks five times per second, and ends after ten minutes without a load.
+A process that publishes a table holds a lease for 5 s, so a crashed process delays the next
+publication by at most 5 s.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MIN_RESTART_DELAY_S = 1.0
 
 
 class PublishingLoop:
-    """Rounds over the tables in demand."""
+    """Publishes the tables in demand, in rounds."""
 
     def __init__(self, database: Database, publisher: SnapshotPublisher, clock: Clock) -> None:
         self._database = database
@@ -53,7 +53,7 @@ class PublishingLoop:
         self._retry_at: dict[tuple[int, bool], tuple[float, float]] = {}
 
     def run_round(self) -> bool:
-        """Publish each table in demand that has changed; False if no table is in demand."""
+        """Publish each table in demand that has changed. Return False if no table is in demand."""
         with self._database.reading() as connection:
             demands = list_demand(connection, since=self._clock.now() - DEMAND_TTL)
         for demand in demands:
@@ -89,14 +89,14 @@ class PublishingLoop:
         if made is not None:
             return
         if demand.stalled_reason is not None:
-            # Restoring the blob changes nothing in the catalog, so look again.
+            # Restoring the blob does not change the catalog, so check the table again.
             self._retry_at[key] = (self._clock.monotonic() + _STALLED_RETRY_S, 0.0)
             return
-        # What was published may be newer than `demand`; then the next round finds nothing to do.
+        # The publication may be newer than `demand`. The next round then has nothing to do.
         self._published[key] = demand
 
     def _acquire_lease(self, incarnation: str) -> Lease | None:
-        """Return the lease of a table, renewed in time; None while another process holds it."""
+        """Acquire or renew the lease of a table. Return None if another process holds it."""
         name = f"publication:{incarnation}"
         now = self._clock.monotonic()
         held = self._leases.get(name)
@@ -119,13 +119,13 @@ class PublishingLoop:
 
 
 def run_publisher(settings: Settings) -> None:
-    """Publish until no table has been in demand for ten minutes.
+    """Publish until no table was in demand for ten minutes.
 
     Raises:
-        ConfigurationError: If settings are invalid.
+        ConfigurationError: If a setting is invalid.
         CatalogUnavailable: If the catalog cannot be reached at the start.
     """
-    # Here, not above: the service itself does not load PyIceberg.
+    # Imported here, because the service itself does not load PyIceberg.
     from snowmelt.catalog.db.database import open_and_upgrade_database
     from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
     from snowmelt.table.snapshot_publication import PublicationSettings, SnapshotPublisher
@@ -158,9 +158,9 @@ def run_publisher(settings: Settings) -> None:
 
 
 class PublisherSupervisor:
-    """Keeps the publishing process alive while engines load tables. Thread-safe.
+    """Supervises the publishing process while engines load tables. Thread-safe.
 
-    The process holds the reading end of a pipe, and ends when this process ends in any way.
+    The process has the reading end of a pipe, and exits when this process ends for any reason.
     """
 
     def __init__(self, database: Database, settings: Settings, clock: Clock) -> None:
@@ -174,11 +174,11 @@ class PublisherSupervisor:
         self._stopped = False
 
     def request_start(self) -> None:
-        """Start the process soon, unless it runs."""
+        """Request the start of the process, unless it is running."""
         self._wanted.set()
 
     def wait_and_ensure_running(self, timeout_s: float) -> None:
-        """Wait for a request or the timeout, then start the process if it is needed and does not run."""
+        """Wait for a request or the timeout, then start the process if it is needed and not running."""
         requested = self._wanted.wait(timeout_s)
         self._wanted.clear()
         with self._lock:
@@ -195,7 +195,7 @@ class PublisherSupervisor:
                 self._wanted.set()
 
     def stop(self) -> None:
-        """End the process."""
+        """Stop the process."""
         with self._lock:
             self._stopped = True
             child, self._child = self._child, None

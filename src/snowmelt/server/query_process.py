@@ -1,6 +1,6 @@
-"""Queries of the statement API: DuckDB in processes of their own, with limits.
+"""Run queries of the statement API with DuckDB in child processes, with limits.
 
-A query that exceeds the time limit ends together with its process.
+If a query exceeds the time limit, its process is killed.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.server")
 
-# Queries that run or wait; further ones wait before them.
+# Maximum number of running and waiting queries. Further requests wait before they are queued.
 _THREAD_COUNT = 16
 _NICE = 5
 # Occupies the place of one query. No user has this name.
 _WARM_UP_USER = "(warm-up)"
-# Of the values of one result, before they are encoded.
+# Maximum size of the values of one result before they are encoded.
 _MAX_RESULT_BYTES = 64 * 1024 * 1024
 
 
 class QueryRequest(msgspec.Struct):
-    """A query, and what its response contains; `namespace` completes short names."""
+    """A query, and parameters of its response. `namespace` completes short names."""
 
     text: str
     role: str
@@ -57,7 +57,7 @@ class QueryRequest(msgspec.Struct):
 
 
 class QueryProcesses:
-    """Runs queries in at most `query_processes` processes, one query per user. Thread-safe."""
+    """Runs queries in at most `query_processes` processes, one query per user at a time. Thread-safe."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
@@ -66,7 +66,7 @@ class QueryProcesses:
         self._idle: list[_QueryProcess] = []
         self._running: dict[str, _QueryProcess | None] = {}
         self._closed = False
-        # Queries wait for their turn here, not in threads that answer other requests.
+        # Queries wait here, so that they do not occupy threads that handle other requests.
         self._threads = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="query")
 
     async def run(
@@ -76,10 +76,10 @@ class QueryProcesses:
 
         Args:
             text: The query.
-            user: The user of the request; a query of the same user is waited for.
-            role: The role whose privileges count.
-            namespace: Database and schema of names without them.
-            handle: The identifier of the statement in the response.
+            user: The user of the request. A running query of the same user must end first.
+            role: The role whose privileges apply.
+            namespace: Database and schema for short names.
+            handle: Identifier of the statement in the response.
 
         Raises:
             ServiceBusy: If no process became free within the time limit of a query.
@@ -104,7 +104,7 @@ class QueryProcesses:
             self._threads.submit(self._start_idle)
 
     def close(self) -> None:
-        """End the processes; queries that run fail."""
+        """Stop the processes. Running queries fail."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -152,7 +152,7 @@ class QueryProcesses:
                 self._changed.notify_all()
 
     def _request(self, user: str, request: bytes) -> ProcessResponse:
-        # A process may have ended just now, being idle; a query can be repeated.
+        # An idle process may have ended just now. Repeating a query is safe.
         for _ in range(2):
             process = self._take_idle() or _QueryProcess(self._settings)
             with self._changed:
@@ -181,16 +181,16 @@ class QueryProcesses:
 
 
 class _QueryProcess(RequestProcess):
-    """The service's end of a process."""
+    """Handle of a query process in the service."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, "snowmelt.server.query_process")
 
     def run_query(self, request: bytes, timeout_s: float) -> ProcessResponse | None:
-        """Return the response; None if the process has ended.
+        """Return the response, or None if the process has ended.
 
         Raises:
-            StatementFailed: If the query took too long.
+            StatementFailed: If the query exceeded the time limit.
         """
         response = self.request(request, timeout_s)
         if response is None and self.timed_out:
@@ -202,8 +202,8 @@ class _QueryProcess(RequestProcess):
 
 
 def run_queries(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> None:
-    """Run the queries of `requests` until it ends, or none has come for five minutes."""
-    # Here, not above: the service itself does not load DuckDB.
+    """Run the queries in `requests` until it ends or no request arrives for five minutes."""
+    # Imported here, because the service itself does not load DuckDB.
     from snowmelt.catalog.db.database import open_and_upgrade_database, open_catalog_clock
     from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
     from snowmelt.query.duckdb_engine import DuckDBEngine

@@ -1,7 +1,7 @@
-"""Child processes of a service that respond to one request after another.
+"""Child processes of a service that handle one request after another.
 
-Requests and responses are messages on standard input and output, each after its length. A process
-stays for some minutes without a request, because its start takes more than a second.
+Requests and responses are length-prefixed messages on standard input and output. An idle process
+stays for five minutes, because its start takes more than a second.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Failure(msgspec.Struct):
 
 
 class ProcessResponse(msgspec.Struct, omit_defaults=True):
-    """Response of a process: a body, or an error."""
+    """Response of a process: a body or an error."""
 
     body: msgspec.Raw = msgspec.Raw(b"null")
     failure: _Failure | None = None
@@ -53,13 +53,13 @@ class ProcessResponse(msgspec.Struct, omit_defaults=True):
 
 
 class RequestProcess:
-    """Handle of a child process that answers requests. Only `kill` is thread-safe."""
+    """Handle of a child process. Only `kill` is thread-safe."""
 
     def __init__(self, settings: Settings, module: str) -> None:
         """Start a module and wait until it is ready.
 
         Raises:
-            InternalError: If it does not start.
+            InternalError: If the process does not start.
         """
         self.timed_out = False
         self._module = module
@@ -71,7 +71,7 @@ class RequestProcess:
             raise InternalError(f"The process {module} does not start. The log has the reason.")
 
     def request(self, request: bytes, timeout_s: float) -> ProcessResponse | None:
-        """Return the response; None if the process has ended, also because of the timeout."""
+        """Send a request and return the response, or None if the process has ended or timed out."""
         with contextlib.suppress(BrokenPipeError):
             write_message(self._requests, request)
         body = self._receive(timeout_s)
@@ -83,7 +83,7 @@ class RequestProcess:
         return None
 
     def is_running(self) -> bool:
-        """Return whether the process has not ended."""
+        """Return True if the process is running."""
         return self._process.poll() is None
 
     def kill(self) -> None:
@@ -97,7 +97,7 @@ class RequestProcess:
         self._responses.close()
 
     def _receive(self, timeout_s: float) -> bytes | None:
-        """Return the next message; None at the end of the process, which comes at the timeout."""
+        """Return the next message, or None if the process has ended. The timeout kills it."""
         self.timed_out = False
         timer = threading.Timer(timeout_s, self._kill_late)
         timer.daemon = True
@@ -113,13 +113,13 @@ class RequestProcess:
 
 
 def serve_requests(requests: IO[bytes], responses: IO[bytes]) -> Iterator[bytes]:
-    """Yield the requests of a service until it ends, or none has come for five minutes."""
+    """Yield the requests of a service until it ends or no request arrives for five minutes."""
     waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def receive() -> None:
         while (message := _read_message(requests)) is not None:
             waiting.put(message)
-        # The service has ended, or does not want the result.
+        # The service has ended, or no longer needs the result.
         os._exit(0)
 
     threading.Thread(target=receive, name="requests", daemon=True).start()
@@ -128,12 +128,13 @@ def serve_requests(requests: IO[bytes], responses: IO[bytes]) -> Iterator[bytes]
         try:
             yield waiting.get(timeout=_IDLE_S)
         except queue.Empty:
-            # The interpreter would abort at its end: the thread that reads holds a lock of the stream.
+            # Exit directly: a normal exit would abort, because the reading thread holds a lock of
+            # the stream.
             os._exit(0)
 
 
 def make_failure(error: Exception, what: str) -> ProcessResponse:
-    """Return the response for an error, which is logged with its traceback if it is unexpected."""
+    """Convert an error to a response. Log unexpected errors with their traceback."""
     if not isinstance(error, SnowmeltError):
         _log.error("%s failed", what, exc_info=error)
         error = InternalError("The service failed on this request. Its log has the reason.")
@@ -142,7 +143,7 @@ def make_failure(error: Exception, what: str) -> ProcessResponse:
 
 
 def write_message(stream: IO[bytes], body: bytes) -> None:
-    """Write a message after its length."""
+    """Write a message with its length before it."""
     stream.write(len(body).to_bytes(_LENGTH_BYTES, "big") + body)
     stream.flush()
 

@@ -1,4 +1,4 @@
-"""Validation of combined settings before any resource is opened."""
+"""Validate combinations of settings before resources are opened."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from snowmelt.table.snapshot import check_retention_outlasts_queries
 
 
 def check_settings(settings: Settings) -> None:
-    """Verify the settings of a service.
+    """Verify the combination of settings of a service.
 
     Raises:
-        ConfigurationError: If settings are invalid together.
+        ConfigurationError: If the combination of settings is invalid.
     """
     if settings.dev and not settings.listens_on_loopback:
         raise ConfigurationError(
@@ -53,7 +53,7 @@ def check_settings(settings: Settings) -> None:
 
 
 def has_remote_clients(settings: Settings) -> bool:
-    """Return True if clients on other machines, which cannot write to local folders, may connect."""
+    """Return True if clients on other machines may connect. They cannot write to local folders."""
     has_proxy = bool(settings.public_host_names)
     return not settings.listens_on_loopback or has_proxy or bool(settings.stage_endpoint)
 

@@ -1,8 +1,8 @@
-"""The statement API: `POST /api/v2/statements`, a subset of Snowflake's SQL API.
+"""Statement API: `POST /api/v2/statements`, a subset of Snowflake's SQL API.
 
-A statement runs as the user of the token, with the role that the request names. Queries run in
-processes with limits (`query_process`). COPY runs in a process of its own, with the rights of the
-service: only ACCOUNTADMIN may run it here.
+A statement runs as the user of the token, with the role in the request. Queries run in processes
+with limits (`query_process`). COPY runs in a child process with the permissions of the service, so
+only ACCOUNTADMIN may run it.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from snowmelt.wire.statements import (
 )
 
 _log = logging.getLogger("snowmelt.server")
-# Codes of Snowflake's SQL API: of a compilation error, and of any other.
+# Error codes of Snowflake's SQL API, for compilation errors and for all other errors.
 _COMPILATION_ERROR = ("001003", "42000")
 _EXECUTION_ERROR = ("000603", "XX000")
 _encoder = msgspec.json.Encoder()
 
 
 class StatementRoutes:
-    """The handler of the statement API; statements run in threads, COPY in processes."""
+    """Handler of the statement API. Statements run in threads, COPY in processes."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class StatementRoutes:
             return resolve_effective_role(connection, call.user, call.resolve_role(request.role))
 
     def _write_copy_script(self, statement: str, user: str, role: str | None) -> Path:
-        """Check a COPY, and write it to a file: arguments of processes are public."""
+        """Check a COPY and write it to a file, because arguments of processes are visible to all users."""
         with self._database.reading() as connection:
             effective = resolve_effective_role(connection, user, role)
         if effective != ACCOUNTADMIN:

@@ -1,7 +1,7 @@
 """Routes of the streaming v1 API (specification of v1, §2) and of schema evolution.
 
-Schema evolution adds columns that a client's rows have and the table lacks. It is an extension of
-Snowmelt.
+Schema evolution is an extension of Snowmelt: it adds columns of a client's rows that are missing in
+the table.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from snowmelt.wire.streaming import (
 _Message = TypeVar("_Message")
 _Requester = TypeVar("_Requester")
 _Result = TypeVar("_Result", bound=msgspec.Struct)
-# Header of clients that renew their stage credentials by prefix: their credentials are limited to one
-# prefix. It gives a client no other privilege.
+# Header with which clients renew their stage credentials by prefix. Their credentials are limited
+# to one prefix. The header has no other effect on privileges.
 SNOWMELT_CLIENT_HEADER = b"x-snowmelt-client"
 
 
 class StreamingRoutes:
-    """Handlers of v1. Each is called in the event loop, and blocks only in threads."""
+    """Handlers of v1. They are called in the event loop, and do blocking work in threads."""
 
     def __init__(
         self, channel_service: ChannelService, registrar: Registrar, threads: Executor
@@ -89,7 +89,7 @@ class StreamingRoutes:
     def open_channel_immediately(
         self, call: AuthenticatedRequest, on_result: Callable[[object], None]
     ) -> None:
-        """Open a channel; `on_result` receives the response or an exception in the event loop."""
+        """Open a channel. `on_result` receives the response or an exception in the event loop."""
         request = decode_message(call.body, OpenChannelRequest)
         request.role = call.resolve_role(request.role)
 
@@ -129,7 +129,7 @@ class StreamingRoutes:
     def register_blobs_immediately(
         self, call: AuthenticatedRequest, on_result: Callable[[object], None]
     ) -> None:
-        """Register blobs; `on_result` receives the response or an exception in the event loop."""
+        """Register blobs. `on_result` receives the response or an exception in the event loop."""
         request = decode_message(call.body, RegisterBlobsRequest)
         self._submit_registration(request, call, on_result)
 
@@ -152,11 +152,11 @@ class StreamingRoutes:
     async def discard_telemetry(self, call: AuthenticatedRequest) -> ServerResponse:
         """Accept and discard the telemetry of the official client."""
         del call
-        # The SDK of the row API reads this response; that of v1 ignores it.
+        # The SDK of the row API reads this response. The SDK of v1 ignores it.
         return json_response({"success": True, "data": ""})
 
     async def evolve_table(self, call: AuthenticatedRequest) -> ServerResponse:
-        """Add columns to a table, or drop NOT NULL."""
+        """Add columns to a table, or drop NOT NULL constraints."""
         request = decode_message(call.body, EvolveTableRequest)
         request.role = call.resolve_role(request.role)
         service = self._channel_service
@@ -175,7 +175,7 @@ class StreamingRoutes:
     def _report_when_done(
         self, future: Future[_Result], on_result: Callable[[object], None]
     ) -> None:
-        """Pass the result of a write to `on_result` in the event loop, without a waiting thread."""
+        """Pass the result of a write to `on_result` in the event loop. Blocks no thread."""
         report = self._response_queue.make_callback(asyncio.get_running_loop(), on_result)
         future.add_done_callback(lambda done: report(done.exception() or done.result()))
 
@@ -183,10 +183,10 @@ class StreamingRoutes:
 async def _await_result(
     submit: Callable[[Callable[[object], None]], None],
 ) -> ServerResponse:
-    """Return the response of an operation that `submit` starts and that reports in the event loop.
+    """Start an operation with `submit`, and await its response.
 
     Raises:
-        Exception: If the operation failed, its error.
+        Exception: If the operation failed. The error of the operation.
     """
     ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
@@ -204,7 +204,7 @@ async def _await_result(
 def _end_span_on_result(
     on_result: Callable[[object], None], span: tracing.DeferredSpan
 ) -> Callable[[object], None]:
-    """Return a callback that passes on the result of a registration and ends its span."""
+    """Return a callback that passes the result of a registration to `on_result` and ends its span."""
 
     def report_and_end(response: object) -> None:
         codes: set[int] = set()
@@ -218,7 +218,7 @@ def _end_span_on_result(
 
 
 def parse_host(headers: Mapping[bytes, bytes]) -> str:
-    """Return the host of the Host header without port; empty if there is none."""
+    """Return the host in the Host header without port, or an empty string."""
     host = headers.get(b"host", b"").decode("latin-1")
     end = host.find("]") if host.startswith("[") else -1
     colon = host.find(":", end + 1)
@@ -229,7 +229,7 @@ def decode_message(body: bytes, message_type: type[_Message]) -> _Message:
     """Decode a message.
 
     Raises:
-        RequestMalformed: If the body is not JSON, or a field has another type.
+        RequestMalformed: If the body is not JSON, or a field has the wrong type.
     """
     try:
         return msgspec.json.decode(body, type=message_type)

@@ -1,4 +1,4 @@
-"""Direct uploads to the bucket with STS credentials restricted to the client's prefix."""
+"""STS credentials for direct uploads to the stage's bucket, restricted to the client's prefix."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _log = logging.getLogger("snowmelt.server")
 
 _SETTING_NAME = "stage_role"
 _ROLE_ARN_PATTERN = re.compile(r"arn:(aws[a-z-]*):iam::.*role/.+")
-# Limits of AssumeRole. A service whose own credentials are a role's gets at most an hour.
+# Limits of AssumeRole. If the service's own credentials belong to a role, the maximum is an hour.
 _MIN_LIFETIME_S, _MAX_LIFETIME_S = 900.0, 43_200.0
 _STS_TIMEOUT_S = 5.0
-# Characters of wildcards and variables in policies.
+# Special characters in policies: wildcards and variables.
 _POLICY_METACHARACTERS = re.compile(r"[*?$]")
 
 
 @dataclass(frozen=True, slots=True)
 class StsStageLocator:
-    """Issues credentials of `role_arn` to clients that renew by prefix; others use `fallback_locator`.
+    """Issues credentials of `role_arn` to clients that renew by prefix. Others use `fallback_locator`.
 
-    The official client continues to use its prefix after renewing its credentials without it, so
-    credentials for one prefix would not work.
+    The official client renews its credentials without sending its prefix, and continues to use that
+    prefix. Credentials for one prefix would therefore not work.
     """
 
     sts_client: Any
@@ -43,10 +43,10 @@ class StsStageLocator:
     fallback_locator: StageLocator
 
     def issue_grant(self, requester: StageRequester, prefix: str) -> StageGrant:
-        """Return the location of the prefix in the bucket, with new credentials.
+        """Return the location of a prefix in the bucket, with new credentials.
 
         Raises:
-            ServiceBusy: If STS does not respond, or rejects the request; the log has the reason.
+            ServiceBusy: If STS does not respond or rejects the request. The log has the reason.
         """
         if not requester.renews_by_prefix:
             return self.fallback_locator.issue_grant(requester, prefix)
@@ -72,7 +72,7 @@ class StsStageLocator:
         try:
             answer = self.sts_client.assume_role(
                 RoleArn=self.role_arn,
-                # Session name in the access log of the bucket.
+                # The session name appears in the access log of the bucket.
                 RoleSessionName=re.sub(r"[^A-Za-z0-9_+=,.@-]", "-", f"snowmelt-{user}")[:64],
                 Policy=_make_upload_policy(self.role_arn, upload_path),
                 DurationSeconds=int(self.lifetime_s),
@@ -86,10 +86,11 @@ class StsStageLocator:
 
 
 def make_sts_stage_locator(settings: Settings, fallback_locator: StageLocator) -> StsStageLocator:
-    """Return the locator for direct uploads to the bucket of `stage_url`.
+    """Create the locator for direct uploads to the bucket of `stage_url`.
 
     Raises:
-        ConfigurationError: If the stage is not a bucket of S3, or a setting does not fit.
+        ConfigurationError: If the stage is not an S3 bucket, or a setting does not allow direct
+            uploads.
     """
     parts = urlsplit(settings.stage_url)
     folder = unquote(parts.path).strip("/")
@@ -123,9 +124,9 @@ def make_sts_stage_locator(settings: Settings, fallback_locator: StageLocator) -
 
 
 def choose_tls_upload_locator(locator: StageLocator) -> tuple[StageLocator, str]:
-    """Return the locator for clients that upload over TLS only, and their bucket and folder.
+    """Return the locator for clients that only upload over TLS, and its bucket and folder.
 
-    Without TLS in front of the bucket they upload through the service, and the text is empty.
+    If the bucket has no TLS, it is the locator of the service's endpoint, and the text is empty.
     """
     if not isinstance(locator, StsStageLocator):
         return locator, ""
@@ -146,7 +147,7 @@ def _make_sts_client(region: str, endpoint: str | None) -> Any:
         read_timeout=_STS_TIMEOUT_S,
         retries={"total_max_attempts": 2},
     )
-    # boto3 finds the credentials of the service, and renews them.
+    # boto3 finds and renews the credentials of the service.
     return boto3.client("sts", region_name=region, endpoint_url=endpoint, config=waiting)
 
 

@@ -1,8 +1,8 @@
-"""Store of objects as files under one folder: regular files, no links, atomic puts.
+"""Store of objects as files below one folder: regular files, no links, atomic puts.
 
-Each path is opened segment by segment from the root's descriptor with O_NOFOLLOW, so neither a path
-nor a link planted in a shared stage leads outside. A store can be pickled and shared. Its only
-state, the watch for failed writes, stays with the process that started it.
+Each path is opened segment by segment from the root's descriptor with O_NOFOLLOW. So neither a path
+nor a malicious link in a shared stage can lead outside of the root. A store can be pickled and
+shared. Its only state, the watch for failed writes, belongs to the process that started it.
 
 The first section handles the files themselves: an open object, an object being written, and
 durable creation of files and folders.
@@ -49,7 +49,7 @@ from snowmelt.storage.verified_disk_sync import (
 # --- Single files of a local store: reading and writing.
 
 _READ_BLOCK_BYTES = 512 * 1024
-# Start write-back after this many bytes, so that the final sync is short.
+# Start write-back after this many bytes, so that the final sync is fast.
 _WRITEBACK_BYTES = 16 * 1024 * 1024
 _SYNC_FILE_RANGE_WRITE = 2
 _COPY_UNSUPPORTED_ERRNOS = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
@@ -58,8 +58,8 @@ _COPY_UNSUPPORTED_ERRNOS = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNO
 class LocalObject(OpenObject):
     """An open file. Replacing or deleting its name does not change what is read.
 
-    A write into the file itself is detected by its modification time, at the resolution of the file
-    system. A file that has only grown is treated as a log, whose first bytes do not change.
+    A write into the file is detected by its modification time, at the resolution of the file
+    system. A file that has only grown is treated as a log, whose existing bytes do not change.
     """
 
     attributes: Mapping[str, str] = {}
@@ -70,7 +70,7 @@ class LocalObject(OpenObject):
         self._changed_ns = os.fstat(descriptor).st_mtime_ns
 
     def read_into(self, offset: int, view: memoryview) -> int:
-        """Read bytes at `offset` into `view`; fewer than its size only at the end of the object.
+        """Read bytes at `offset` into `view`. Reads fewer than its size only at the end of the object.
 
         Raises:
             ObjectChanged: If the file was written to since it was opened.
@@ -100,7 +100,7 @@ class LocalObject(OpenObject):
             yield block
 
     def check_unchanged(self) -> None:
-        """Verify that nothing was written into the file, so all reads saw one state.
+        """Verify that nothing was written into the file, so all reads returned the same version.
 
         Raises:
             ObjectChanged: If the file was written to since it was opened.
@@ -120,7 +120,7 @@ class LocalObject(OpenObject):
 
 
 class LocalObjectWriter:
-    """A file under a temporary name, until `finish` gives it the object's name."""
+    """Writer of a file, which has a temporary name until `finish` gives it the object's name."""
 
     def __init__(
         self,
@@ -133,7 +133,8 @@ class LocalObjectWriter:
         """Create the file.
 
         Args:
-            folders: Descriptors to sync with the file, its own folder last; the writer closes them.
+            folders: Descriptors of folders to sync with the file, the file's folder last. The
+                writer closes them.
             file_names: Names of the temporary file and of the object.
             translating_errors: Context manager that converts OSError to Snowmelt errors.
             make_info: Builds the result of `finish`.
@@ -167,7 +168,7 @@ class LocalObjectWriter:
             self._start_writeback()
 
     def append(self, source: OpenObject, start: int = 0, end: int | None = None) -> None:
-        """Append bytes of another object, in the kernel if both are files of one file system.
+        """Append bytes of another object, inside the kernel if both files are on the same file system.
 
         Raises:
             StageUnavailable: If the file cannot be written, for example without free space.
@@ -186,11 +187,11 @@ class LocalObjectWriter:
         create_only: bool = False,
         attributes: Mapping[str, str] | None = None,  # noqa: ARG002 - files have none
     ) -> ObjectInfo:
-        """Make the file durable, then visible under its name, and sync the folder.
+        """Make the file durable, give it its final name, and sync the folder.
 
         Raises:
             AlreadyExists: If `create_only` is set and the object exists.
-            StageUnavailable: If it cannot be made durable; nothing new is visible.
+            StageUnavailable: If it cannot be made durable. Nothing new is visible then.
         """
         try:
             with self._translating_errors():
@@ -209,7 +210,7 @@ class LocalObjectWriter:
             self.abort()
 
     def abort(self) -> None:
-        """Delete the temporary file. Has no effect after `finish` or a second time."""
+        """Delete the temporary file. Does nothing after `finish`. Idempotent."""
         file, self._file = self._file, -1
         if file < 0:
             return
@@ -272,7 +273,7 @@ def publish_file(folder: int, partial_name: str, name: str, *, create_only: bool
 
 
 def create_durable_file(path: Path, data: BytesLike, *, mode: int = 0o600) -> None:
-    """Create a file on the local disk, durable when this returns; a partial file is removed.
+    """Create a durable file on the local disk. Delete a partial file after an error.
 
     Raises:
         FileExistsError: If the file exists.
@@ -295,10 +296,10 @@ def create_durable_file(path: Path, data: BytesLike, *, mode: int = 0o600) -> No
 
 
 def make_durable_folder(path: Path, *, mode: int = 0o777) -> None:
-    """Create a folder and its parents on the local disk, durable when this returns.
+    """Create a durable folder and its missing parents on the local disk.
 
     Raises:
-        OSError: If it cannot be created, or a file has its name.
+        OSError: If it cannot be created, or a file with its name exists.
     """
     if path.is_dir():
         return
@@ -311,7 +312,7 @@ def make_durable_folder(path: Path, *, mode: int = 0o777) -> None:
 
 @contextlib.contextmanager
 def open_folder(path: Path) -> Iterator[int]:
-    """Open a folder; its fsync reports failed writes since then."""
+    """Open a folder. An fsync of the descriptor reports failed writes since then."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield folder
@@ -320,7 +321,7 @@ def open_folder(path: Path) -> Iterator[int]:
 
 
 _OPEN_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: opening a planted pipe must not block until it has a writer.
+# O_NONBLOCK: opening a malicious pipe must not block until it has a writer.
 _OPEN_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _CREATE_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_REGULAR_FILE_ERRNOS = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.ENODEV}
@@ -329,7 +330,7 @@ _MAX_PUT_ATTEMPTS = 20
 
 
 class LocalStore:
-    """Objects under folder `root`, created if missing with mode 0700; files have mode 0600."""
+    """Objects below folder `root`. A missing root is created with mode 0700; files have mode 0600."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.path.realpath(root)
@@ -359,7 +360,7 @@ class LocalStore:
             return _read_range(file, 0, status.st_size)
 
     def get_range(self, path: str, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes from `offset`; fewer at the end of the object."""
+        """Return up to `length` bytes from `offset`, fewer at the end of the object."""
         if offset < 0 or length < 0:
             raise ValueError("offset and length must not be negative")
         with self._opening_file(path) as (file, status):
@@ -383,10 +384,10 @@ class LocalStore:
     def put(
         self, path: str, data: BytesLike, *, create_only: bool = False, durable: bool = False
     ) -> None:
-        """Write a temporary file, then rename it; durable after `sync`, or at once with `durable`."""
+        """Write a temporary file, then rename it. Durable after `sync`, or immediately with `durable`."""
         parts = split_path(path)
         for _ in range(_MAX_PUT_ATTEMPTS):
-            # Missing: a concurrent delete removed the folder, which was still empty.
+            # FileNotFoundError: a concurrent delete has removed the folder, which was still empty.
             with contextlib.suppress(ObjectMissing), self._translating_errors(path):
                 if durable:
                     self._put_durably(path, data, create_only=create_only)
@@ -427,10 +428,10 @@ class LocalStore:
             return LocalObject(os.dup(file), _make_object_info(path, status))
 
     def open_writer(self, path: str) -> LocalObjectWriter:
-        """Start to write an object in pieces; `finish` makes it durable."""
+        """Start to write an object incrementally. `finish` makes it durable."""
         parts = split_path(path)
         for _ in range(_MAX_PUT_ATTEMPTS):
-            # Missing: a concurrent delete removed the folder, which was still empty.
+            # FileNotFoundError: a concurrent delete has removed the folder, which was still empty.
             with contextlib.suppress(ObjectMissing), self._translating_errors(path):
                 folders = self._open_folders_to_sync(parts[:-1])
                 return LocalObjectWriter(
@@ -452,7 +453,7 @@ class LocalStore:
             writer.abort()
 
     def delete(self, path: str) -> None:
-        """Delete an object and the folders it leaves empty. A missing object is no error."""
+        """Delete an object and folders that become empty. A missing object is not an error."""
         parts = split_path(path)
         try:
             with self._translating_errors(path):
@@ -463,7 +464,7 @@ class LocalStore:
             return
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield the objects under folder `prefix`, without links, pipes and unfinished puts."""
+        """Yield the objects below folder `prefix`, without links, pipes and unfinished puts."""
         pending = [split_path(prefix.removesuffix("/")) if prefix else ()]
         while pending:
             parts = pending.pop()
@@ -482,19 +483,19 @@ class LocalStore:
         return list_tree(self._list_children, prefix, after=after, delimiter=delimiter)
 
     def watch_writes(self) -> None:
-        """Hold the file system open, so that `sync` reports every later failed write."""
+        """Keep the file system open, so that `sync` reports every later failed write."""
         with self._translating_errors(self._root), self._opening_folder(()) as folder:
             self._get_disk_watch().hold_file_system(folder)
 
     def sync(self) -> None:
-        """Make all puts since `watch_writes` durable: one syncfs (sync outside Linux) for all files.
+        """Make all puts since `watch_writes` durable, with one syncfs (sync on other systems than Linux).
 
         Raises:
             SyncFailed: If the kernel may have dropped pages that it could not write. A retry would
-                succeed without having written them.
-            StageUnavailable: If the folder cannot be opened; no sync was tried.
+                succeed without writing them.
+            StageUnavailable: If the folder cannot be opened. No sync was attempted.
         """
-        # Another file system may have been mounted at the root since.
+        # Another file system may have been mounted at the root meanwhile.
         self.watch_writes()
         try:
             self._get_disk_watch().sync()
@@ -504,7 +505,7 @@ class LocalStore:
     def is_on_disk(self, path: str, md5: str) -> bool:
         """Return False if a write that failed before `watch_writes` may have lost bytes of the object.
 
-        True for an object created since: `sync` reports its failed writes.
+        Return True for objects created since then, because `sync` reports their failed writes.
         """
         parts = split_path(path)
         with self._translating_errors(path), self._opening_folder(parts[:-1]) as folder:
@@ -520,7 +521,7 @@ class LocalStore:
     def delete_partial_writes(
         self, before: dt.datetime, *, on_step: Callable[[], None] | None = None
     ) -> int:
-        """Delete temporary files of puts interrupted before that time; return their number."""
+        """Delete temporary files of puts that were interrupted before a time. Return their number."""
         removed = 0
         pending: list[tuple[str, ...]] = [()]
         while pending:
@@ -542,12 +543,13 @@ class LocalStore:
         return self._disk_watch
 
     def _open_folders_to_sync(self, parts: tuple[str, ...]) -> Sequence[int]:
-        """Return descriptors of an object's folder and of its parents that got a new entry.
+        """Return descriptors of an object's folder and of parents that have a new entry.
 
-        Creates missing folders. Each one is open before it is written to, so its fsync reports every
-        failed write. The caller closes the descriptors.
+        Creates missing folders. Each one is opened before it is written to, so its fsync reports
+        every failed write. The caller closes the descriptors.
         """
-        # The administrator may make the root a link; nothing below it may be one.
+        # The root itself may be a link that the administrator has created. Links below it are
+        # rejected.
         folders = [os.open(self._root, _OPEN_FOLDER_FLAGS & ~os.O_NOFOLLOW)]
         try:
             for part in parts:
@@ -579,7 +581,8 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _opening_folder(self, parts: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
-        # The administrator may make the root a link; nothing below it may be one.
+        # The root itself may be a link that the administrator has created. Links below it are
+        # rejected.
         folder = os.open(self._root, _OPEN_FOLDER_FLAGS & ~os.O_NOFOLLOW)
         try:
             for part in parts:
@@ -602,7 +605,7 @@ class LocalStore:
         return found
 
     def _list_children(self, folder: str) -> Sequence[ObjectInfo | str]:
-        """Return the entries of a folder (a path that ends in `/`, or empty): subfolders as text."""
+        """Return the entries of a folder, whose path ends in `/` or is empty. Subfolders are texts."""
         if folder and not is_valid_path(folder[:-1]):
             return ()
         parts = tuple(folder.split("/")[:-1])
@@ -616,7 +619,7 @@ class LocalStore:
         ]
 
     def _remove_empty_folders(self, parts: tuple[str, ...]) -> None:
-        # A concurrent put that has opened a folder removed here retries.
+        # If a concurrent put has opened a folder that is removed here, it retries.
         for depth in range(len(parts), 0, -1):
             with self._opening_folder(parts[: depth - 1]) as folder:
                 try:

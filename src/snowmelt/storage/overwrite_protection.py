@@ -1,7 +1,7 @@
-"""Verification that a file which a command writes replaces nothing that is in use.
+"""Verify that a file that a command writes replaces no file in use.
 
-Files are compared by device and inode, and folders also by their path in the file system, so that
-symbolic links, hard links, `..`, another case and bind mounts make no difference.
+Files are compared by device and inode, and folders also by their path in the file system. So
+symbolic links, hard links, `..`, different case and bind mounts are handled.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ class CommandOutput:
     """A file that a command is going to write.
 
     Attributes:
-        option: The option or clause that names it, for errors.
+        option: The option or clause that specifies it, for error messages.
         path: Path, `file:` URL, or URL of a store, as the user wrote it.
-        overwrite: The user allows an existing file to be replaced.
-        appends: The command adds to an existing file instead of replacing it.
-        remedy: How the user allows a replacement; empty if that is not possible.
+        overwrite: Whether the user allows replacing an existing file.
+        appends: Whether the command appends to an existing file.
+        remedy: How the user can allow a replacement, for error messages. Empty if that is not
+            possible.
     """
 
     option: str
@@ -41,20 +42,20 @@ class CommandOutput:
     remedy: str = ""
 
     def make_error(self, reason: str) -> OutputRefused:
-        """Return the error that names this output."""
+        """Create an error about this output."""
         return OutputRefused(option=self.option, path=repr(self.path), reason=reason)
 
 
 def check_outputs(
     outputs: Iterable[CommandOutput], *, inputs: Iterable[str] = (), reserved: Iterable[str] = ()
 ) -> None:
-    """Verify that outputs replace neither inputs, nor each other, nor files of a deployment.
+    """Verify that outputs do not replace inputs, each other, or files of a deployment.
 
     Args:
         outputs: Files that the command is going to write.
-        inputs: Files that it reads. Descriptor 0 counts as one.
-        reserved: Files and folders of the deployment. A folder that holds a `catalog.db`
-            beside `keys`, `stage` or `warehouse` always counts as reserved.
+        inputs: Files that the command reads. 0 means standard input.
+        reserved: Files and folders of the deployment. A folder that contains `catalog.db` and
+            `keys`, `stage` or `warehouse` is always reserved.
 
     Raises:
         OutputRefused: If an output is an input, another output, a file in a reserved folder, or
@@ -81,10 +82,10 @@ def check_outputs(
 def check_output_outside_deployment(
     option: str, location: str, *, reserved: Iterable[str] = ()
 ) -> None:
-    """Verify that a folder or file which the command creates is outside every deployment.
+    """Verify that a folder or file that the command creates is outside of all deployments.
 
     Raises:
-        OutputRefused: If it is inside one.
+        OutputRefused: If it is inside a deployment.
     """
     output, local, places = (
         CommandOutput(option, location),
@@ -174,7 +175,7 @@ def _check_overwrite(output: CommandOutput) -> None:
 
 
 def make_output_exists_error(output: CommandOutput) -> OutputRefused:
-    """Return the error for a file that appeared while the command ran."""
+    """Create the error for a file that was created while the command ran."""
     return output.make_error(
         "another program created it while the command ran. Run the command again"
     )
@@ -183,7 +184,7 @@ def make_output_exists_error(output: CommandOutput) -> OutputRefused:
 def _check_not_reserved(output: CommandOutput, path: Path, reserved: list[str]) -> None:
     """Reject a path that resolves to a folder of a deployment."""
     real = Path(os.path.realpath(path))
-    # Check the link and its target: writing may change either.
+    # Check the link and its target, because writing may change either.
     for each in {real, Path(os.path.realpath(path.parent)) / path.name}:
         above = [each, *each.parents]
         for folder in above:
@@ -200,7 +201,7 @@ def _check_not_reserved(output: CommandOutput, path: Path, reserved: list[str]) 
 
 
 def _is_data_folder(folder: Path) -> bool:
-    """Return True if a folder looks like a data folder; a catalog.db alone is not enough."""
+    """Return True if a folder looks like a data folder. A catalog.db alone is not sufficient."""
     if not (folder / _CATALOG_FILE_NAME).is_file():
         return False
     return any((folder / name).exists() for name in ("keys", "stage", "warehouse"))
@@ -213,7 +214,7 @@ def _is_within(path: Path, ancestors: list[Path], folder: Path) -> bool:
     real = Path(os.path.realpath(folder))
     if real in ancestors:
         return True
-    # A bind mount of a folder inside it does not have that folder's ancestors.
+    # A bind mount of a subfolder does not have the subfolder's ancestors.
     device, place = _find_path_on_device(path)
     own_device, own_place = _find_path_on_device(real)
     return device is not None and device == own_device and place.is_relative_to(own_place)
@@ -243,7 +244,7 @@ def file_identity(location: str) -> tuple[int, int] | None:
 
 
 def _path_identity(path: Path | int) -> tuple[int, int] | None:
-    """Return device and inode of a path after links; None if missing, a pipe or a terminal."""
+    """Return device and inode of a path after links, or None if it is missing, a pipe or a terminal."""
     try:
         status = os.stat(path)  # noqa: PTH116 - descriptor 0 is no Path
     except (OSError, ValueError):
@@ -253,7 +254,7 @@ def _path_identity(path: Path | int) -> tuple[int, int] | None:
 
 
 def _normalize_url(url: str) -> str:
-    """Return a store's URL in a form that is equal for all spellings of one object."""
+    """Normalize a store's URL, so that all spellings of an object are equal."""
     scheme, _, rest = url.partition("://")
     bucket, _, key = rest.partition("?")[0].partition("/")
     return f"{scheme.lower()}://{bucket}/{unquote(key)}"

@@ -1,4 +1,4 @@
-"""Store of objects in S3, GCS, Azure and any other service that obstore supports.
+"""Store of objects in S3, GCS, Azure and other services that obstore supports.
 
 The first section handles single objects: reading and writing.
 """
@@ -47,12 +47,12 @@ _MAX_IN_MEMORY_BYTES = 8 * 1024 * 1024
 _MIN_PART_BYTES = 8 * 1024 * 1024
 _MAX_PARTS = 9_000
 _MAX_CONCURRENT_PARTS = 4
-# A conditional put is a single request, which obstore holds in memory.
+# Maximum size of conditional puts: each is a single request, which obstore holds in memory.
 MAX_CREATE_ONLY_BYTES = 64 * 1024 * 1024
 
 
 class RemoteObject(OpenObject):
-    """An object as of its opening: every read requires that ETag."""
+    """An object version: every read requires the ETag that the object had when it was opened."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class RemoteObject(OpenObject):
         self.attributes = attributes
 
     def read_into(self, offset: int, view: memoryview) -> int:
-        """Read bytes at `offset` into `view`; fewer than its size only at the end of the object."""
+        """Read bytes at `offset` into `view`. Reads fewer than its size only at the end of the object."""
         length = min(len(view), self.size - offset)
         if length <= 0:
             return 0
@@ -90,7 +90,7 @@ class RemoteObject(OpenObject):
                 yield bytes(chunk)
 
     def close(self) -> None:
-        """Do nothing: there is no open resource."""
+        """Do nothing, because there is no open resource."""
 
     def _make_get_options(self, start: int, end: int) -> GetOptions:
         options: GetOptions = {"range": (start, end)}
@@ -111,7 +111,7 @@ class RemoteObject(OpenObject):
 
 
 class RemoteObjectWriter:
-    """An object buffered locally until it is complete: a store cannot undo a partial upload."""
+    """Writer that buffers an object locally until it is complete, because stores cannot undo uploads."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class RemoteObjectWriter:
         """Upload the object.
 
         Raises:
-            Unsupported: If `create_only` is set and the object is too large for a conditional put.
+            Unsupported: If `create_only` is set, and the object is too large for a conditional put.
         """
         if create_only and self._size > MAX_CREATE_ONLY_BYTES:
             raise Unsupported(
@@ -176,7 +176,7 @@ class RemoteObjectWriter:
         self._spool.close()
 
 
-# Every other store lists in byte order.
+# Stores that do not list in byte order.
 _UNORDERED_STORES = (obstore.store.LocalStore, obstore.store.HTTPStore)
 
 
@@ -189,7 +189,7 @@ class RemoteStore:
 
     @property
     def url(self) -> str:
-        """The URL that it was opened with."""
+        """The URL with which the store was opened."""
         return self._url
 
     def get(self, path: str) -> bytes:
@@ -199,7 +199,7 @@ class RemoteStore:
             return obstore.get(self._store, path).bytes().to_bytes()
 
     def get_range(self, path: str, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes from `offset`; fewer at the end of the object."""
+        """Return up to `length` bytes from `offset`, fewer at the end of the object."""
         if offset < 0 or length < 0:
             raise ValueError("offset and length must not be negative")
         split_path(path)
@@ -247,7 +247,7 @@ class RemoteStore:
         create_only: bool = False,
         durable: bool = False,  # noqa: ARG002 - what a store answered is durable
     ) -> None:
-        """Write a whole object; with `create_only` only if none has that path."""
+        """Write a whole object. With `create_only`, only if no object has that path."""
         split_path(path)
         with self._translating_errors(path):
             if create_only:
@@ -270,7 +270,7 @@ class RemoteStore:
             )
 
     def open_writer(self, path: str) -> RemoteObjectWriter:
-        """Start to write an object, which is uploaded when it is complete."""
+        """Start to write an object. It is uploaded when it is complete."""
         split_path(path)
         return RemoteObjectWriter(
             self._store, path, lambda: self._translating_errors(path), lambda: self.head(path)
@@ -284,13 +284,13 @@ class RemoteStore:
             obstore.copy(self._store, source, target)
 
     def delete(self, path: str) -> None:
-        """Delete an object. A missing object is no error."""
+        """Delete an object. A missing object is not an error."""
         split_path(path)
         with contextlib.suppress(ObjectMissing), self._translating_errors(path):
             obstore.delete(self._store, path)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield the objects under folder `prefix`, page by page."""
+        """Yield the objects below folder `prefix`, page by page."""
         folder = "/".join(split_path(prefix.removesuffix("/"))) if prefix else None
         with self._translating_errors(prefix):
             for page in obstore.list(self._store, folder):
@@ -329,7 +329,7 @@ class RemoteStore:
                 yield path
 
     def _list_ordered_objects(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
-        # Stores list whole folders only, from any start path.
+        # Stores only list whole folders, but from any start path.
         folder = prefix[: prefix.rfind("/") + 1]
         if folder and not is_valid_path(folder[:-1]):
             return
@@ -352,13 +352,13 @@ class RemoteStore:
                     return
 
     def watch_writes(self) -> None:
-        """Do nothing: a store reports a failed write to the put itself."""
+        """Do nothing, because a store reports a failed write in the response to the put."""
 
     def sync(self) -> None:
-        """Do nothing: puts are durable when they return."""
+        """Do nothing, because puts are durable when they return."""
 
     def is_on_disk(self, path: str, md5: str) -> bool:  # noqa: ARG002 - the protocol's signature
-        """Return True: puts are durable when they return."""
+        """Return True, because puts are durable when they return."""
         return True
 
     def delete_partial_writes(
@@ -367,7 +367,7 @@ class RemoteStore:
         *,
         on_step: Callable[[], None] | None = None,  # noqa: ARG002 - see above
     ) -> int:
-        """Return 0: an interrupted put leaves nothing in a listing."""
+        """Return 0, because listings contain no interrupted puts."""
         return 0
 
     @contextlib.contextmanager
@@ -386,7 +386,7 @@ class RemoteStore:
 
 
 def open_remote_store(url: str) -> RemoteStore:
-    """Open the store of an `s3:`, `gs:`, `az:` … URL with the environment's settings.
+    """Open the store of an `s3:`, `gs:`, `az:` … URL. Credentials come from the environment.
 
     Raises:
         ConfigurationError: If obstore does not support the URL, or settings are missing.

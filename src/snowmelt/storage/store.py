@@ -1,7 +1,7 @@
 """Interface of object stores, validation of paths, and ordered listings.
 
-Listings are in byte order, with groups by a delimiter. Python compares strings by code points,
-which is the order of their UTF-8 bytes.
+Listings are in byte order, optionally grouped by a delimiter. Python compares strings by code
+points, which is the order of their UTF-8 bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 
-# Name of a put's temporary file: not an object, so never listed.
+# Suffix of a put's temporary file, which is not an object and never listed.
 PARTIAL_PREFIX = ".put-"
 
 _MAX_SEGMENT_BYTES = 255
@@ -26,7 +26,7 @@ _MAX_PATH_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """Properties of an object: path within its store, size in bytes, last change (aware), ETag."""
+    """Properties of an object: path in its store, size in bytes, last change (aware), and ETag."""
 
     path: str
     size: int
@@ -35,11 +35,11 @@ class ObjectInfo:
 
 
 class OpenObject(Protocol):
-    """An object open for random reads, which all return bytes of one version. Not thread-safe.
+    """An object open for random reads. All reads return bytes of the same version. Not thread-safe.
 
     If the object is replaced or deleted, reads either continue on the old version (local files), or
-    fail. `attributes` are the headers that the store keeps with it, such as `Content-Type`; other
-    names are the user's own.
+    fail. `attributes` are the headers that the store keeps with the object, such as `Content-Type`,
+    and user metadata.
     """
 
     info: ObjectInfo
@@ -61,7 +61,7 @@ class OpenObject(Protocol):
         return self.info.etag
 
     def read_into(self, offset: int, view: memoryview) -> int:
-        """Read bytes at `offset` into `view`; fewer than its size only at the end of the object.
+        """Read bytes at `offset` into `view`. Reads fewer than its size only at the end of the object.
 
         Raises:
             ObjectChanged: If the object was replaced or deleted since it was opened.
@@ -69,7 +69,7 @@ class OpenObject(Protocol):
         """
 
     def read_blocks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """Yield the bytes from `start` (inclusive) to `end` (exclusive), in pieces of a few MiB.
+        """Yield the bytes from `start` (inclusive) to `end` (exclusive), in blocks of a few MiB.
 
         Raises:
             ObjectChanged: If the object was replaced or deleted since it was opened.
@@ -81,7 +81,7 @@ class OpenObject(Protocol):
 
 
 class ObjectWriter(Protocol):
-    """An object being written in pieces; invisible before `finish`."""
+    """Incremental writer of an object, which is invisible until `finish`."""
 
     def write(self, data: BytesLike) -> None:
         """Append bytes.
@@ -101,27 +101,27 @@ class ObjectWriter(Protocol):
     def finish(
         self, *, create_only: bool = False, attributes: Mapping[str, str] | None = None
     ) -> ObjectInfo:
-        """Publish the object, durable when this returns. A store without attributes drops them.
+        """Make the object durable and visible. A store without support for attributes drops them.
 
         Raises:
             AlreadyExists: If `create_only` is set and the object exists.
-            StageUnavailable: If the store does not respond; nothing new is visible.
+            StageUnavailable: If the store does not respond. Nothing new is visible then.
         """
 
     def abort(self) -> None:
-        """Discard the object. Has no effect after `finish` or a second time."""
+        """Discard the object. Does nothing after `finish`. Idempotent."""
 
 
 class Store(Protocol):
-    """Objects by path, relative to one root; `/` separates folders, which exist implicitly.
+    """Interface of object stores. Paths are relative to one root; `/` separates implicit folders.
 
-    A put is atomic: readers see the old object or the new one. Puts are durable after `sync`.
-    `split_path` validates paths. An object that is not a regular file (a link, a pipe) is rejected.
+    A put is atomic: readers see the old or the new object. Puts are durable after `sync`.
+    `split_path` validates paths. Objects that are not regular files (links, pipes) are rejected.
     """
 
     @property
     def url(self) -> str:
-        """The text by which `open_store` opens this store in another process."""
+        """The URL or path with which `open_store` opens this store in another process."""
 
     def get(self, path: str) -> bytes:
         """Return a whole object.
@@ -133,7 +133,7 @@ class Store(Protocol):
         """
 
     def get_range(self, path: str, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes from `offset`; fewer at the end of the object.
+        """Return up to `length` bytes from `offset`, fewer at the end of the object.
 
         Raises:
             ObjectMissing: If the object does not exist.
@@ -161,19 +161,19 @@ class Store(Protocol):
     def put(
         self, path: str, data: BytesLike, *, create_only: bool = False, durable: bool = False
     ) -> None:
-        """Write a whole object, replacing an existing one unless `create_only`.
+        """Write a whole object. Replaces an existing object unless `create_only` is set.
 
-        Durable when this returns if `durable`, else after `sync`.
+        If `durable` is set, the object is durable when this returns, else after `sync`.
 
         Raises:
             AlreadyExists: If `create_only` is set and the object exists.
             PathRefused: If the path is invalid.
-            StageUnavailable: If there is no space or no permission, or the store does not respond;
-                nothing new is visible.
+            StageUnavailable: If there is no space or no permission, or the store does not respond.
+                Nothing new is visible then.
         """
 
     def open(self, path: str) -> OpenObject:
-        """Open an object for random reads; the caller closes it.
+        """Open an object for random reads. The caller closes it.
 
         Raises:
             ObjectMissing: If the object does not exist.
@@ -182,7 +182,7 @@ class Store(Protocol):
         """
 
     def open_writer(self, path: str) -> ObjectWriter:
-        """Start to write an object in pieces, in bounded memory.
+        """Start to write an object incrementally, with bounded memory.
 
         Raises:
             PathRefused: If the path is invalid.
@@ -190,7 +190,7 @@ class Store(Protocol):
         """
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object within the store, with its attributes; durable when this returns.
+        """Copy an object with its attributes within the store. The copy is durable when this returns.
 
         Raises:
             ObjectMissing: If the object does not exist.
@@ -199,7 +199,7 @@ class Store(Protocol):
         """
 
     def delete(self, path: str) -> None:
-        """Delete an object. A missing object is no error.
+        """Delete an object. A missing object is not an error.
 
         Raises:
             PathRefused: If the path is invalid.
@@ -207,7 +207,7 @@ class Store(Protocol):
         """
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield the objects under folder `prefix` (all if empty), at any depth, in any order.
+        """Yield the objects below folder `prefix` (all if empty), at any depth, in any order.
 
         Raises:
             PathRefused: If the prefix is not a valid folder path.
@@ -219,33 +219,35 @@ class Store(Protocol):
     ) -> Iterator[ObjectInfo | str]:
         """Yield the objects whose paths start with the text `prefix`, in byte order.
 
-        With a delimiter, all objects whose paths contain it after the prefix form one entry: the path
-        through the delimiter, as text. Entries up to and including `after` are left out. A group that
-        contains `after` is included if it has later objects.
+        With a delimiter, objects whose paths contain it after the prefix are grouped: objects with
+        the same path up to the delimiter form one entry, which is that path as text. Entries up to
+        and including `after` are omitted. A group that contains `after` is included if it has later
+        objects.
 
         Raises:
             StageUnavailable: If the store does not respond.
         """
 
     def watch_writes(self) -> None:
-        """Start to track failed writes. Call before the first put that `sync` must make durable.
+        """Start to track failed writes. Must be called before the first put that `sync` makes durable.
 
         Raises:
             StageUnavailable: If the store does not respond.
         """
 
     def sync(self) -> None:
-        """Make all puts since `watch_writes` durable, by any process.
+        """Make all puts of all processes since `watch_writes` durable.
 
         Raises:
             SyncFailed: If puts since the last successful sync may be lost.
-            StageUnavailable: If the store does not respond; no sync was tried.
+            StageUnavailable: If the store does not respond. No sync was attempted.
         """
 
     def is_on_disk(self, path: str, md5: str) -> bool:
-        """Return False if an object may have lost bytes before `watch_writes`, and has another MD5.
+        """Return False if an object may have lost bytes before `watch_writes`, and its MD5 differs.
 
-        Call it for objects of other writers, before relying on them after a `sync`.
+        Required for objects of other writers, before their durability after a `sync` is relied
+        upon.
 
         Raises:
             ObjectMissing: If the object does not exist.
@@ -255,19 +257,19 @@ class Store(Protocol):
     def delete_partial_writes(
         self, before: dt.datetime, *, on_step: Callable[[], None] | None = None
     ) -> int:
-        """Delete temporary files of puts interrupted before that time; return their number.
+        """Delete temporary files of puts that were interrupted before a time. Return their number.
 
-        `on_step` is called between folders; an exception that it raises ends the deletion.
+        `on_step` is called between folders. An exception that it raises ends the deletion.
         """
 
 
 def split_path(path: str) -> tuple[str, ...]:
-    """Return the parts of an object's path.
+    """Validate an object's path and return its parts.
 
     Raises:
         PathRefused: If the path is empty or absolute, has an empty part, `.`, `..`, NUL or a
-            backslash, exceeds 1,024 bytes (255 a part), is not Unicode, or is the name of an
-            unfinished put.
+            backslash, exceeds 1,024 bytes (255 per part), is not valid Unicode, or is the name of
+            an unfinished put.
     """
     reason = _find_path_error(path)
     if reason is not None:
@@ -304,7 +306,7 @@ def _find_segment_error(segment: str) -> str | None:
 
 # --- Listings in byte order, with groups by a delimiter.
 #
-# Text in Python compares by code points, which is the order of its UTF-8 bytes.
+# Python compares strings by code points, which is the order of their UTF-8 bytes.
 
 
 def list_tree(
@@ -314,13 +316,14 @@ def list_tree(
     after: str,
     delimiter: str,
 ) -> Iterator[ObjectInfo | str]:
-    """Walk a tree of folders in the order of their objects' paths, skipping subtrees if possible.
+    """Walk a tree of folders in the order of object paths. Skips subtrees if possible.
 
     Args:
-        list_children: Returns objects, and paths of subfolders (which end in `/`), of a folder.
+        list_children: Returns the objects of a folder, and the paths of its subfolders, which end
+            in `/`.
         prefix: Text that paths start with.
-        after: Entries up to and including this one are left out.
-        delimiter: Groups paths after the prefix, unless empty.
+        after: Entries up to and including this one are omitted.
+        delimiter: Groups paths after the prefix. Empty: no groups.
     """
     if delimiter == "/":
         return _list_one_level(list_children, prefix, after)
@@ -331,7 +334,7 @@ def list_tree(
 def group_by_delimiter(
     objects: Iterable[ObjectInfo], prefix: str, *, after: str, delimiter: str
 ) -> Iterator[ObjectInfo | str]:
-    """Replace consecutive objects with the same text through a delimiter by that text."""
+    """Replace consecutive objects that have the same path up to a delimiter by that path."""
     last = after
     for each in objects:
         group = find_common_prefix(each.path, prefix, delimiter)
@@ -343,7 +346,7 @@ def group_by_delimiter(
 
 
 def find_common_prefix(path: str, prefix: str, delimiter: str) -> str | None:
-    """Return the path through the first delimiter after the prefix, or None without one."""
+    """Return the path up to and including the first delimiter after the prefix, or None."""
     at = path.find(delimiter, len(prefix)) if delimiter else -1
     return None if at < 0 else path[: at + len(delimiter)]
 

@@ -1,4 +1,4 @@
-"""Open a store by URL or by the path of a folder."""
+"""Open a store by URL or by folder path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _URL_SCHEME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def open_store(location: str | os.PathLike[str]) -> Store:
-    """Open the store of a URL, or of a folder given by path or `file:` URL (created if missing).
+    """Open the store of a URL, or of a folder (path or `file:` URL), which is created if missing.
 
     Raises:
         ConfigurationError: If no store supports the URL.

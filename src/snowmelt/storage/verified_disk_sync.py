@@ -1,9 +1,9 @@
-"""Syncs that detect every failed write, and reads of a file past the page cache.
+"""Syncs that detect every failed write, and reads of files that bypass the page cache.
 
-Linux reports a failed write-back once to each descriptor of the file system that was open when it
-happened (`errseq_t`, syncfs since 5.8). A descriptor that is opened later receives the report only
-if no other program has. After the report the pages count as clean, and look intact until they are
-read again.
+Linux reports a failed write-back once to each descriptor of the file system that was open at that
+time (`errseq_t`, syncfs since 5.8). A descriptor that is opened later receives the report only if
+no other program has received it. After the report, the kernel treats the pages as clean. They seem
+intact until they are read from the disk again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AT_EMPTY_PATH = 0x1000
 _STATX_BTIME = 0x800
 _STATX_BYTES = 256
 _STATX_BTIME_AT = 80
-# Assumed maximum time from creation to last change, if the creation time is unknown.
+# Assumed maximum time from creation to last change of a file, if the creation time is unknown.
 _MAX_WRITE_DURATION_NS = 60 * 1_000_000_000
 _READ_BUFFER_BYTES = 4 * 1024 * 1024
 _OPEN_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -46,17 +46,17 @@ _MIN_SYNCFS_KERNEL = (5, 8)
 
 @dataclass(slots=True)
 class _WatchedFilesystem:
-    """A descriptor of a file system, and the time since which it reports every failed write."""
+    """A descriptor of a file system, and the time since which it receives every write error."""
 
     descriptor: int
     since_ns: int
 
 
 class DiskWatch:
-    """Descriptors of the file systems under a folder, kept open to receive every write error.
+    """Open descriptors of the file systems below a folder, which receive every write error.
 
-    Shared by all threads of one process. A forked child would share the error state of the
-    descriptors, so it opens its own.
+    Shared by all threads of a process. A forked child would share the error state of the
+    descriptors, so it opens new ones.
     """
 
     def __init__(self) -> None:
@@ -65,9 +65,9 @@ class DiskWatch:
         self._lock = threading.Lock()
 
     def hold_file_system(self, folder: int) -> int:
-        """Keep the file system of an open folder open; return the start time in ns.
+        """Keep the file system of an open folder open. Return the start time in ns.
 
-        Call it before the first write that a later `sync` must make durable.
+        Must be called before the first write that a later `sync` makes durable.
         """
         device = os.fstat(folder).st_dev
         held = self._filesystems.get(device)
@@ -77,7 +77,8 @@ class DiskWatch:
                     self._close_descriptors()
                 held = self._filesystems.get(device)
                 if held is None:
-                    # Not dup: a duplicate would share its error state with the folder's descriptor.
+                    # Not dup, because a duplicate would share its error state with the folder's
+                    # descriptor.
                     held = _WatchedFilesystem(
                         os.open(".", _OPEN_FOLDER_FLAGS, dir_fd=folder), time.time_ns()
                     )
@@ -85,10 +86,10 @@ class DiskWatch:
         return held.since_ns
 
     def sync(self) -> None:
-        """Sync the file systems, which makes all their writes durable.
+        """Sync the file systems, which makes all writes to them durable.
 
         Raises:
-            OSError: If a write failed since they were opened, or since the last sync.
+            OSError: If a write has failed since they were opened, or since the last sync.
         """
         failure: OSError | None = None
         for held in tuple(self._filesystems.values()):
@@ -128,7 +129,7 @@ def sync_filesystem(folder: int) -> None:
 
 
 def may_file_predate(file: int, since_ns: int) -> bool:
-    """Return True unless an open file was certainly created at or after `since_ns`."""
+    """Return False only if an open file was certainly created at or after `since_ns`."""
     born_ns = _creation_time_ns(file)
     # A creation time in the future means that the clock was set back.
     return not since_ns <= born_ns <= time.time_ns()
@@ -137,7 +138,7 @@ def may_file_predate(file: int, since_ns: int) -> bool:
 def compute_disk_md5(name: str, folder: int) -> str | None:
     """Return the MD5 in hex of a file as read from the disk, bypassing the page cache.
 
-    None: the file could not be written to the disk, or not be read from it.
+    Return None if the file cannot be written to the disk or read from it.
 
     Raises:
         OSError: If the file cannot be opened.
@@ -154,7 +155,7 @@ def compute_disk_md5(name: str, folder: int) -> str | None:
 
 
 def find_sync_limitation(folder: Path) -> str | None:
-    """Return why a sync of this folder may miss a failed write, or None if no reason is known."""
+    """Return why a sync of this folder may miss a failed write, or None."""
     if not sys.platform.startswith("linux"):
         return "this system does not report failed writes to a sync of all files"
     release = os.uname().release.split(".")
@@ -167,12 +168,12 @@ def find_sync_limitation(folder: Path) -> str | None:
 
 @lru_cache(maxsize=1)
 def load_libc() -> ctypes.CDLL:
-    """Return the C library, with errno kept per thread."""
+    """Load the C library, with errno per thread."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 def _creation_time_ns(file: int) -> int:
-    """Return a file's creation time in ns; a lower bound if the file system has none."""
+    """Return a file's creation time in ns, or a lower bound if the file system does not store it."""
     if sys.platform.startswith("linux"):
         found = ctypes.create_string_buffer(_STATX_BYTES)
         with contextlib.suppress(AttributeError):
@@ -194,14 +195,14 @@ def _compute_md5(name: str, folder: int, direct: int) -> str:
             if hasattr(os, "posix_fadvise"):
                 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         digest = hashlib.md5(usedforsecurity=False)
-        # An anonymous map starts at a page boundary, which direct reads require.
+        # An anonymous memory map begins at a page boundary, which direct reads require.
         pages = -(-os.fstat(file).st_size // mmap.PAGESIZE)
         view = memoryview(mmap.mmap(-1, min(max(pages, 1) * mmap.PAGESIZE, _READ_BUFFER_BYTES)))
         offset = 0
         while count := os.preadv(file, [view], offset):
             digest.update(view[:count])
             offset += count
-            # Only the last read is short; a further one would not start at a block boundary.
+            # Only the last read is short. Another read would not start at a block boundary.
             if count < len(view):
                 break
         return digest.hexdigest()

@@ -103,6 +103,7 @@ def collect_garbage(
     clock: Clock,
     retention_s: float,
     on_step: Callable[[], None] = _do_nothing,
+    is_replica: bool = False,
 ) -> GarbageCollectionResult:
     """Delete unreferenced blobs and files.
 
@@ -117,6 +118,7 @@ def collect_garbage(
         retention_s: Retention in seconds. Must be longer than any reader's plan is valid.
         on_step: Called between tables and between objects. If it raises a `retryable` error, the
             round ends, and the next round continues.
+        is_replica: Whether another site writes the catalog. Then only what that site has dropped is deleted.
 
     Raises:
         StageUnavailable: If a store does not respond. The next round completes this one.
@@ -124,7 +126,9 @@ def collect_garbage(
     backups = _BackupWatch(database, clock, on_step)
     try:
         backups.check()
-        return _collect(database, stage, warehouse, clock, retention_s, backups.check_sometimes)
+        return _collect(
+            database, stage, warehouse, clock, retention_s, backups.check_sometimes, is_replica
+        )
     except _BackupRunning:
         return GarbageCollectionResult(0, 0, 0, waits_for_backup=True)
 
@@ -163,6 +167,7 @@ def _collect(
     clock: Clock,
     retention_s: float,
     on_step: Callable[[], None],
+    is_replica: bool,
 ) -> GarbageCollectionResult:
     before = clock.now() - dt.timedelta(seconds=retention_s)
     with database.reading() as connection:
@@ -173,20 +178,27 @@ def _collect(
             if table.dropped_at is not None and table.dropped_at <= before
         ]
     problems: list[str] = []
+    if is_replica:
+        # The primary decides when UNDROP ends, and deletes the table's record.
+        gone = []
     gone = [table for table in gone if _try_mark_purged(database, table, clock)]
     for table in [*live, *gone]:
         on_step()
         with _recording_problems(table, problems):
-            _retire_chunks(database, table, clock, before)
+            # The primary deletes the rows of a replica's chunks. Their blobs are unregistered then.
+            if not is_replica:
+                _retire_chunks(database, table, clock, before)
     failpoints.hit_failpoint(Failpoint.CLEANUP_MARKED)
-    blobs = _delete_retired_blobs(database, stage, clock, on_step)
+    blobs = 0 if is_replica else _delete_retired_blobs(database, stage, clock, on_step)
     unregistered = _delete_unregistered_blobs(database, stage, clock, on_step)
     house = Warehouse(warehouse)
     files = 0
     for table in live:
         on_step()
         with _recording_problems(table, problems):
-            files += _delete_native_files(database, house, table, clock, before, on_step)
+            files += _delete_native_files(
+                database, house, table, clock, before, on_step, is_replica=is_replica
+            )
     for table in gone:
         with _recording_problems(table, problems):
             files += _delete_dropped_table(database, house, table, clock, on_step)
@@ -337,13 +349,20 @@ def _delete_native_files(
     clock: Clock,
     before: dt.datetime,
     on_step: Callable[[], None],
+    *,
+    is_replica: bool,
 ) -> int:
     listed = list(warehouse.store.list(warehouse.table_folder(table)))
     if not listed:
         return 0
     published = [each for each in listed if is_published_path(each.path)]
     found = [each for each in listed if not is_published_path(each.path)]
-    _abort_orphaned_work(database, table, clock)
+    if is_replica:
+        # A younger file may belong to a state that is being copied.
+        until = clock.now() - UNREGISTERED_RETENTION
+        found = [each for each in found if each.modified_at < until]
+    else:
+        _abort_orphaned_work(database, table, clock)
     with database.reading() as connection:
         try:
             table = find_table_by_id(connection, table.table_id)

@@ -131,6 +131,7 @@ class LoadResult:
 
     With `force`, files that another load loaded meanwhile are loaded again. `message` is stored in
     the history. `removed` has the paths of files of the table that the new files replace.
+    `failure` is why no file was loaded: the history shows the load as failed.
     `snapshot_id` and `properties` are those of the new snapshot. If the ID is None, it is random.
     """
 
@@ -140,6 +141,7 @@ class LoadResult:
     offsets: Sequence[OffsetAdvance] = ()
     force: bool = False
     message: str | None = None
+    failure: str | None = None
     removed: frozenset[str] = frozenset()
     snapshot_id: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -273,10 +275,14 @@ def commit_load(
         _finish_committed_load(connection, load, result, snapshot_id, clock)
         failpoints.hit_failpoint(Failpoint.LOAD_INSIDE_COMMIT)
 
+    def is_done() -> bool:
+        if result.failure is None:
+            return is_committed(database, load.load_id)
+        with database.reading() as connection:
+            return load_history.find_load(connection, load.load_id).state is RunState.FAILED
+
     try:
-        _append_files(
-            database, load, additions, inside, lambda: is_committed(database, load.load_id), clock
-        )
+        _append_files(database, load, additions, inside, is_done, clock)
     except CommitLost as error:
         raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
     failpoints.hit_failpoint(Failpoint.LOAD_COMMITTED)
@@ -381,10 +387,10 @@ def _finish_committed_load(
     load_history.finish_load(
         connection,
         load.load_id,
-        RunState.COMMITTED,
+        RunState.COMMITTED if result.failure is None else RunState.FAILED,
         now=now,
         totals=replace(result.totals, snapshot_id=snapshot_id or result.snapshot_id),
-        message=result.message,
+        message=result.failure or result.message,
     )
     load_history.save_load_files(connection, load.load_id, table_id, result.inputs)
     try:

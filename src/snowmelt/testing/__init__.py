@@ -1,9 +1,9 @@
 """Public test support: local service, failpoints, manual clock, crash and soak harnesses.
 
-`service`: `LocalService`, a service in this process with a temporary folder.
-`plugin`: pytest fixtures for it.
-`workload`: a loading process that the harnesses kill.
-`crash_harness`: kills at failpoints, then a count of lost and duplicate rows.
+`service`: `LocalService`, a real service in this process with a temporary folder.
+`plugin`: pytest fixtures for `LocalService`.
+`workload`: the loading process that the harnesses kill.
+`crash_harness`: kills processes at failpoints, and counts lost and duplicate rows.
 `soak`: COPY, migration, compaction, streaming and queries on one table under random kills.
 """
 

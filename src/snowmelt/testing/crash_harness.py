@@ -1,8 +1,8 @@
-"""Crash tests of the streaming path: kill a process at a failpoint, restart it, count the rows.
+"""Crash tests of streaming: kill a process at a failpoint, restart it, and count the rows.
 
-Each run has a real service, real loading processes and a real `kill -9`: the process kills itself
-at the failpoint that `SNOWMELT_FAULT` names. The rows are numbered, so lost and duplicate rows are
-known exactly: each number up to the last committed offset token must be present once.
+Each run has a real service and real loading processes. A process kills itself with SIGKILL at the
+failpoint in `SNOWMELT_FAULT`. The rows are numbered, so lost and duplicate rows are known exactly:
+each number up to the last committed offset token must be present once.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ MIGRATION_POINTS = (
 )
 
 _USER = "CRASH"
-# Long enough for a machine shared with a dozen other jobs. On an idle machine, seconds suffice.
+# Timeout for a machine that runs a dozen other jobs. On an idle machine, seconds are enough.
 _STEP_TIMEOUT_S = 600.0
-# Reduce JIT compilation, because these Java processes live only for seconds.
+# Reduce JIT compilation, because these Java processes run only for seconds.
 SHORT_LIVED_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _WORKER_DIED_MESSAGE = "Python worker exited unexpectedly"
 
@@ -75,11 +75,12 @@ class CrashResult:
 
 
 class CrashHarness:
-    """Data folder with a service, a user and loaders of numbered rows; all end with the context.
+    """Runs a service and loaders of numbered rows in a data folder. All processes end with the context.
 
-    `engine` (`local` or `spark`) is the engine of the migrations to kill. Remaining chunks are migrated
-    by a process without Spark, which takes 1 s instead of 20 s. `popen` starts the processes, which run
-    this interpreter with `-m` and a module. `s3_port` is that of the S3 endpoint, 0: none.
+    `engine` (`local` or `spark`) is the engine of the migrations that are killed. Remaining chunks
+    are migrated without Spark, which takes 1 s instead of 20 s. `popen` starts the processes, which
+    run this interpreter with `-m` and a module. `s3_port` is the port of the S3 endpoint, or 0 for
+    none.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class CrashHarness:
         self._database: Database | None = None
         self._stop_file = folder / "stop"
         self._service: subprocess.Popen[bytes] | None = None
-        # One client for all polls, because creating a client takes longer than a request.
+        # Use one client for all polls, because creating a client takes longer than a request.
         self._http = httpx.Client(base_url=self.url, timeout=2.0, verify=False)  # noqa: S501 - no TLS
         self._children: list[subprocess.Popen[bytes]] = []
 
@@ -136,7 +137,7 @@ class CrashHarness:
             self._database.close()
 
     def run(self, point: Failpoint, kills: int) -> CrashResult:
-        """Kill `kills` times at `point` while rows stream in, let everything finish, and count the rows."""
+        """Kill `kills` times at `point` while rows are streamed, then finish and count the rows."""
         table = f"crash.public.{point.name}"
         self._execute_statements(f"CREATE TABLE {table} ({COLUMNS_DDL})")
         self._stop_file.unlink(missing_ok=True)
@@ -177,7 +178,7 @@ class CrashHarness:
             if self._engine != "spark" or point is not Failpoint.MIGRATION_TASK:
                 _check_killed(migration, point)
                 continue
-            # The failpoint kills Spark's worker, and then the driver fails.
+            # The failpoint kills Spark's worker, after which the driver fails.
             words = self._log_file.read_bytes()[said:].decode(errors="replace")
             if migration.returncode <= 0 or _WORKER_DIED_MESSAGE not in words:
                 raise InternalError(f"No worker was killed at {point}: {self._read_log_tail()}")
@@ -214,7 +215,7 @@ class CrashHarness:
         return CrashResult(point, kills, expected_rows, lost, doubled)
 
     def _format_kill_fault(self, point: Failpoint) -> str:
-        # Batches are more frequent than flushes. Let some commit before the kill.
+        # Batches are more frequent than flushes. Let some batches commit before the kill.
         passages = 20 if point is Failpoint.ROWS_BUFFERED else 4
         return f"{point.value}=kill:{self._random.randint(1, passages)}"
 
@@ -259,7 +260,8 @@ class CrashHarness:
         self, command: list[str], environment: dict[str, str], stdout: int | None = None
     ) -> subprocess.Popen[bytes]:
         everywhere = copy_environment() | {"JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA_OPTIONS}
-        # Hundreds of processes are started. Without cached bytecode each would compile its imports.
+        # Hundreds of processes are started. Without cached bytecode, each would compile its
+        # imports.
         if everywhere.pop("PYTHONDONTWRITEBYTECODE", ""):
             everywhere.setdefault("PYTHONPYCACHEPREFIX", str(self._folder / "bytecode"))
         with self._log_file.open("ab") as log:

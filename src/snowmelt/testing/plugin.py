@@ -18,14 +18,14 @@ _CLOCK_START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 @pytest.fixture(scope="session")
 def snowmelt_service() -> Iterator[LocalService]:
-    """Provide a service shared by the whole test run. Use a separate table for each test."""
+    """Provide a service for the whole test run. Each test should use a separate table."""
     with LocalService() as service:
         yield service
 
 
 @pytest.fixture
 def snowmelt_client(snowmelt_service: LocalService) -> Iterator[Client]:
-    """Provide a client for one test that flushes every 100 ms."""
+    """Provide a client for one test. It flushes every 100 ms."""
     client = snowmelt_service.client(max_client_lag=_MAX_CLIENT_LAG)
     yield client
     client.close(timeout=dt.timedelta(seconds=30))
@@ -53,7 +53,7 @@ def snowmelt_table(
 
 @pytest.fixture
 def snowmelt_faults() -> Iterator[Callable[..., None]]:
-    """Provide `snowmelt.failpoints.arm`. Failpoints that were not reached are disarmed after the test."""
+    """Provide `snowmelt.failpoints.arm`. Remaining failpoints are disarmed after the test."""
     yield failpoints.arm
     failpoints.disarm()
 

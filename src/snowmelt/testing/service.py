@@ -1,4 +1,4 @@
-"""Real service for tests, in this process, with a temporary folder."""
+"""Real service for tests, in the test process, with a temporary folder."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from snowmelt.table.table_reader import read_table
 class LocalService:
     """Real service on a free port, with a new catalog and an empty stage.
 
-    The context manager stops the service and its clients at the end. With a `clock`, service and clients
-    use that clock.
+    As a context manager, it stops the service and its clients at the end of the block.
     """
 
     def __init__(self, *, clock: Clock | None = None, **settings: object) -> None:
@@ -55,7 +54,7 @@ class LocalService:
         return self._embedded
 
     def sql(self, *statements: str) -> StatementResult:
-        """Execute statements other than queries as ACCOUNTADMIN. Return the result of the last one.
+        """Execute statements that are not queries as ACCOUNTADMIN. Return the last result.
 
         Raises:
             StatementError: If a statement cannot be parsed.
@@ -65,7 +64,7 @@ class LocalService:
         return results[-1]
 
     def create_table(self, name: str, columns: str, more: str = "") -> str:
-        """Create a table, with its database and schema if they are missing. Return its name.
+        """Create a table, and its database and schema if they are missing. Return the table's name.
 
         Args:
             name: `database.schema.table`.

@@ -1,10 +1,10 @@
 """Soak test: COPY, migration, compaction, streaming and queries on one table under random kills.
 
-A loader streams numbered rows. COPY loads new files of numbered rows; each file is named in many COPY
-statements. Migrations convert the streamed chunks. Maintenance compacts the files of migrations and
-loads, and collects garbage. Other engines may add and delete batches of rows. Each process is killed at
-a random time and restarted. Meanwhile queries check that their results are consistent. At the end, each
-job runs once more without kills, and the rows are counted.
+A loader streams numbered rows. COPY loads new files of numbered rows; each file is in many COPY
+statements. Migrations convert the streamed chunks. Maintenance compacts native files and collects
+garbage. Other engines may add and delete batches of rows. All these processes are killed at random
+times and restarted. Concurrent queries check that their results are consistent. At the end, each
+job runs once without kills, and the rows are counted.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ from snowmelt.testing.workload import COLUMNS_DDL
 _READ_INTERVAL_S = 0.2
 
 
-# Reads all rows of the table as pairs of CHANNEL and NUMBER, in one query.
+# Function that reads all rows of the table as pairs of CHANNEL and NUMBER, in one query.
 RowReader: TypeAlias = Callable[[], Iterable[tuple[str, int]]]
 
 
-# The channel of a batch that another engine writes begins with this.
+# Prefix of the channel of batches that another engine writes.
 BATCH_PREFIX = "batch-"
 
 
 class BatchWriter(Protocol):
-    """Another engine that adds and deletes batches of rows, and can be killed.
+    """Interface of another engine that adds and deletes batches of rows, and can be killed.
 
-    `present` are the channels of batches that must be there in the end; those of `uncertain` are there as
-    a whole or not at all, because a commit of the engine did not end clearly.
+    `present` are the channels of batches that must exist at the end. Batches in `uncertain` must
+    exist completely or not at all, because the outcome of a commit is unknown.
     """
 
     present: set[str]
     uncertain: set[str]
 
     def start(self) -> None:
-        """Start to write."""
+        """Start writing."""
 
     def kill(self) -> None:
-        """Kill the engine. It is started again."""
+        """Kill the engine. The harness starts it again."""
 
     def finish(self) -> None:
-        """End after the current commit."""
+        """Stop after the current commit."""
 
 
 class ConsistencyReader(threading.Thread):
-    """Reads a table of numbered rows repeatedly until `stop`; `violations` lists inconsistent results.
+    """Reads a table of numbered rows repeatedly. `violations` lists inconsistent results.
 
-    Rows of `channel` are numbered from 1 without gaps. All other rows come `rows_per_load` at a time;
-    those of a batch of another engine have a channel of their own, and may be deleted together.
-    Errors of the types `expected_errors` are ignored, others are violations.
+    Rows of `channel` must be numbered from 1 without gaps. All other rows must appear in groups of
+    `rows_per_load`. Each batch of another engine has a separate channel, and is deleted completely.
+    Errors of the types `expected_errors` are ignored; others are violations.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ConsistencyReader(threading.Thread):
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Query until stopped."""
+        """Run queries until stopped."""
         while not self._stopping.wait(_READ_INTERVAL_S):
             try:
                 self.check_once()
@@ -101,7 +101,7 @@ class ConsistencyReader(threading.Thread):
         self.join()
 
     def check_once(self) -> int:
-        """Read once, record what is inconsistent, and return the number of rows."""
+        """Read once, record inconsistencies, and return the number of rows."""
         seen = Counter(self._read())
         batches = Counter(channel for channel, _ in seen if channel.startswith(BATCH_PREFIX))
         streamed = {number for channel, number in seen if channel == "channel"}
@@ -131,10 +131,10 @@ ROWS_PER_FILE = 500
 
 @dataclass(frozen=True, slots=True)
 class SoakResult:
-    """Counts of kills, loads, compactions, queries, and of rows by origin, lost and duplicate rows.
+    """Counts of kills, loads, compactions, queries, rows by origin, and lost and duplicate rows.
 
-    `rejects` counts the rejects of committed loads, one per file. `compactions` counts committed ones.
-    `violations` lists the inconsistencies that queries found.
+    `rejects` counts the rejects of committed loads, which are one per file. `compactions` counts
+    committed compactions. `violations` lists inconsistent query results.
     """
 
     kills: int
@@ -152,7 +152,7 @@ class SoakResult:
 
     @property
     def is_exact(self) -> bool:
-        """True if every row is present exactly once, also in each query."""
+        """True if every row is present exactly once, and all query results were consistent."""
         return (
             not (self.lost_rows or self.duplicate_rows or self.violations)
             and self.rejects * ROWS_PER_FILE == self.copied_rows
@@ -177,10 +177,10 @@ class SoakHarness(CrashHarness):
         more_readers: Sequence[ConsistencyReader] = (),
         writers: Sequence[BatchWriter] = (),
     ) -> SoakResult:
-        """Run everything for `duration_s`, and kill a process every `kill_interval_s` on average.
+        """Run all processes for `duration_s`, and kill one every `kill_interval_s` on average.
 
-        The run lasts longer on a slow machine until there were `min_kills`. Each of `more_readers` reads
-        beside Snowmelt's own reader; each of `writers` writes batches of `ROWS_PER_FILE` rows.
+        On a slow machine, the run continues until there were `min_kills` kills. `more_readers` run
+        in addition to Snowmelt's reader. `writers` write batches of `ROWS_PER_FILE` rows.
 
         Raises:
             InternalError: If a process fails without being killed.

@@ -1,10 +1,10 @@
-"""A loading process for crash tests: it inserts numbered rows and resumes from its offset token.
+"""Loading process for crash tests. Inserts numbered rows, and resumes from its offset token.
 
     python -m snowmelt.testing.workload URL USER KEY TABLE CHANNEL --stop FILE
 
-Rows have the columns `CHANNEL` and `NUMBER` (1, 2, 3 …); the offset token is the last number of the
-batch. The process ends when the stop file exists and all rows are committed, and prints that
-number. A failpoint armed by `SNOWMELT_FAULT` ends it earlier.
+Rows have the columns `CHANNEL` and `NUMBER` (1, 2, 3 …). The offset token of a batch is its last
+number. When the stop file exists and all rows are committed, the process prints the last number and
+ends. A failpoint armed by `SNOWMELT_FAULT` ends it earlier.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def stream_numbered_rows(
     """Insert a batch of numbered rows every `batch_interval_s` seconds until `stop_file` exists.
 
     Returns:
-        The last number, which is committed.
+        The last committed number.
     """
     clock = SystemClock()
     channel = client.open_channel(channel_name, table=table, on_error="abort")
@@ -48,7 +48,7 @@ def stream_numbered_rows(
 
 
 def main() -> int:
-    """Run from the command line. Return 0 and print the last number only if all rows are committed."""
+    """Run from the command line. If all rows are committed, print the last number and return 0."""
     parser = argparse.ArgumentParser(prog="loader")
     for argument in ("url", "user", "key", "table", "channel"):
         parser.add_argument(argument)

@@ -1,4 +1,4 @@
-"""Message types of both streaming protocols. Data only.
+"""Message types of the streaming protocols and the statement API. Data only.
 
 `streaming`: requests, responses and status codes of streaming v1.
 `column_statistics`: conversion of chunk statistics to and from their messages.

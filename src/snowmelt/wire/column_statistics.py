@@ -1,4 +1,4 @@
-"""Conversion of chunk statistics to and from their messages (specification §6)."""
+"""Convert chunk statistics to and from messages (specification §6)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 StatisticValue: TypeAlias = int | float | bytes | None
 
 _MAX_BOUND_BYTES = 32
-# Replaces a maximum that starts with 32 bytes 0xFF: no value of 32 bytes is greater.
+# Replaces a maximum that starts with 32 bytes 0xFF, because no 32-byte value is greater.
 _UNBOUNDED_MAXIMUM = "Z"
 
 _SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -39,11 +39,11 @@ class _StoredBounds(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class StatisticBounds(msgspec.Struct, frozen=True, gc=False):
-    """Bounds of one column's stored values in a chunk; None means that a side is unknown.
+    """Bounds of one column's stored values in a chunk. None means unknown.
 
-    `maximum` of strings may be above every value, `minimum` below: both are cut to 32 bytes. NaN is
-    above everything, so a column that contains one has no maximum. `null_count` is None if the chunk's
-    statistics lack the column.
+    Bounds of strings are cut to 32 bytes, so `maximum` may be greater and `minimum` less than all
+    values. NaN is the greatest value, so a column that contains NaN has no maximum. `null_count` is
+    None if the chunk has no statistics of the column.
     """
 
     minimum: StatisticValue
@@ -53,7 +53,7 @@ class StatisticBounds(msgspec.Struct, frozen=True, gc=False):
 
 _UNKNOWN_BOUNDS = StatisticBounds(None, None, None)
 NO_STORED_STATISTICS = msgspec.msgpack.encode({})
-# Integers outside this range are stored as strings: msgpack has only 64-bit integers.
+# Integers outside this range are stored as strings, because msgpack has only 64-bit integers.
 _MIN_STORED_INTEGER, _STORED_INTEGERS_END = -(2**63), 2**63
 _TEXT_TYPES = frozenset({LogicalType.TEXT, LogicalType.BINARY})
 
@@ -61,7 +61,7 @@ _TEXT_TYPES = frozenset({LogicalType.TEXT, LogicalType.BINARY})
 def statistics_to_message(
     schema: TableSchema, collected: statistics.ChunkStatistics
 ) -> ChunkStatisticsMessage:
-    """Convert statistics to their message, keyed by display name."""
+    """Convert statistics to a message, with columns by display name."""
     return ChunkStatisticsMessage(
         rows=collected.rows,
         columns={
@@ -72,10 +72,10 @@ def statistics_to_message(
 
 
 def encode_stored_statistics(schema: TableSchema, collected: statistics.ChunkStatistics) -> bytes:
-    """Encode statistics for the catalog; `StoredStatisticsDecoder` reads them.
+    """Encode statistics for the catalog. `StoredStatisticsDecoder` decodes them.
 
-    They are the bounds of each column by its ordinal, as compact as possible: a search through a
-    million chunks reads all of them.
+    The encoding has the bounds of each column by ordinal. It is compact, because a search through a
+    million chunks reads all statistics.
     """
     bounds = bounds_from_message(schema, statistics_to_message(schema, collected))
     return msgspec.msgpack.encode(
@@ -89,9 +89,10 @@ def encode_stored_statistics(schema: TableSchema, collected: statistics.ChunkSta
 def bounds_from_message(
     schema: TableSchema, message: ChunkStatisticsMessage
 ) -> dict[int, StatisticBounds]:
-    """Return the bounds of the schema's columns by ordinal; a missing column has unknown bounds.
+    """Return the bounds of the schema's columns by ordinal. Missing columns have unknown bounds.
 
-    `find_statistics_error` has accepted the message. A value that does not parse is unbounded.
+    `find_statistics_error` must have accepted the message. A bound that cannot be parsed is
+    unknown.
     """
     columns = {to_internal_name(key): found for key, found in message.columns.items()}
     return {
@@ -101,7 +102,7 @@ def bounds_from_message(
 
 
 class StoredStatisticsDecoder:
-    """Decoder of the bounds of some columns in stored statistics."""
+    """Decodes the bounds of selected columns in stored statistics."""
 
     def __init__(self, ordinals: Iterable[int]) -> None:
         columns = [(f"column{ordinal}", _StoredBounds, _StoredBounds()) for ordinal in ordinals]
@@ -118,7 +119,7 @@ class StoredStatisticsDecoder:
     def decode(self, texts: Iterable[bytes]) -> list[Any]:
         """Decode the statistics of chunks for `list_bounds`. Unreadable statistics have unknown bounds.
 
-        Versions before this format stored statistics that this decoder cannot read.
+        Older versions of Snowmelt stored statistics in a format that this decoder cannot read.
         """
         try:
             return list(map(self._decoder.decode, texts))
@@ -134,7 +135,7 @@ class StoredStatisticsDecoder:
     def list_bounds(
         self, ordinal: int, chunks: Iterable[Any]
     ) -> tuple[Sequence[Any], Sequence[Any], Sequence[int | None]]:
-        """Return minimum, maximum and number of NULLs of a column in each chunk."""
+        """Return minimum, maximum and null count of a column in each chunk."""
         found = list(map(attrgetter(f"column{ordinal}"), chunks))
         lower, upper = [each.minimum for each in found], [each.maximum for each in found]
         if str in {*map(type, lower), *map(type, upper)}:
@@ -145,9 +146,9 @@ class StoredStatisticsDecoder:
 def find_statistics_error(
     schema: TableSchema, message: ChunkStatisticsMessage, rows: int
 ) -> tuple[int, str] | None:
-    """Return code and reason if the statistics of a chunk of `rows` rows are invalid, or None.
+    """Return a code and reason if the statistics of a chunk of `rows` rows are invalid, or None.
 
-    `schema` is the table's version that the chunk was written with; nullable columns may be absent.
+    `schema` is the schema version that the chunk was written for. Nullable columns may be absent.
     """
     if message.rows != rows:
         return ResponseCode.EP_ROW_COUNT_INVALID, (
@@ -236,7 +237,7 @@ def _from_stored(value: StatisticValue | str) -> StatisticValue:
 def _parse_bounds(
     column: Column, message: ColumnStatisticsMessage
 ) -> tuple[StatisticValue, StatisticValue]:
-    """Return the bounds in the message of a column.
+    """Parse the bounds in the message of a column.
 
     Raises:
         ValueError: If a bound is not hexadecimal or not a number.
@@ -306,7 +307,8 @@ def _find_bounds_error(column: Column, message: ColumnStatisticsMessage) -> str 
 
 
 def _java_sort_key(value: float) -> tuple[bool, float, bool]:
-    # Order of Double.compareTo: -0.0 below 0.0, NaN above everything (specification §6).
+    # Order of Java's Double.compareTo: -0.0 is less than 0.0, and NaN is the greatest value
+    # (specification §6).
     if math.isnan(value):
         return True, 0.0, True
     return False, value, math.copysign(1.0, value) > 0

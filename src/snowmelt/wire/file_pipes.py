@@ -1,4 +1,4 @@
-"""Messages of Snowpipe's REST API: files that clients name, and reports of their loads.
+"""Messages of Snowpipe's REST API: requests to load files, and reports of loads.
 
 `SimpleIngestManager` of the package `snowflake-ingest` sends and reads them.
 """
@@ -9,7 +9,7 @@ import msgspec
 
 
 class NamedFile(msgspec.Struct):
-    """A file to load; `path` is relative to the location of the pipe. `size` is not used."""
+    """A file to load. `path` is relative to the location of the pipe. `size` is not used."""
 
     path: str
     size: int | None = None
@@ -22,7 +22,7 @@ class InsertFilesRequest(msgspec.Struct):
 
 
 class InsertFilesResponse(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The files are recorded. `unmatched_pattern_files` are not in the location of the pipe."""
+    """Response after recording the files. `unmatched_pattern_files` are not in the pipe's location."""
 
     response_code: str
     request_id: str | None = None
@@ -31,7 +31,7 @@ class InsertFilesResponse(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class FileReport(msgspec.Struct, rename="camel", kw_only=True):
-    """What became of a file. Times are in ISO 8601, UTC."""
+    """Outcome of a file. Times are ISO 8601 in UTC."""
 
     path: str
     stage_location: str
@@ -58,7 +58,7 @@ class InsertReportResponse(msgspec.Struct, rename="camel"):
 
 
 class LoadHistoryResponse(msgspec.Struct, rename="camel"):
-    """Response of `loadHistoryScan`. The range is that of the returned files."""
+    """Response of `loadHistoryScan`. The time range is that of the returned files."""
 
     pipe: str
     complete_result: bool
@@ -70,7 +70,7 @@ class LoadHistoryResponse(msgspec.Struct, rename="camel"):
 
 
 class FilePipeError(msgspec.Struct):
-    """Body of an error; these four fields are what the official client reads."""
+    """Body of an error. The official client reads these four fields."""
 
     code: str
     message: str

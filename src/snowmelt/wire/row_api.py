@@ -56,7 +56,7 @@ class RowChannelStatusResponse(msgspec.Struct):
 
 
 class RowAppendResponse(msgspec.Struct):
-    """Result of an append: the rows are committed."""
+    """Result of an append whose rows are committed."""
 
     next_continuation_token: str
     message: str = "OK"

@@ -22,7 +22,7 @@ _EPOCH_DAY = _EPOCH.date().toordinal()
 
 
 class StatementRequest(msgspec.Struct, omit_defaults=True):
-    """One statement; names are as in SQL.
+    """Request to run one statement. Names are in SQL notation.
 
     `timeout` is accepted and has no effect. `bindings` and other fields are rejected.
     """
@@ -49,7 +49,7 @@ class ResultColumn(msgspec.Struct):
 
 
 class ResultMetadata(msgspec.Struct, rename="camel"):
-    """The form of a result."""
+    """Metadata of a result: its columns and number of rows."""
 
     num_rows: int
     row_type: list[ResultColumn]
@@ -58,7 +58,7 @@ class ResultMetadata(msgspec.Struct, rename="camel"):
 
 
 class StatementResponse(msgspec.Struct, rename="camel"):
-    """A result with columns and rows; a statement without rows has a single column `status`."""
+    """A result with columns and rows. A statement without rows has a single column `status`."""
 
     result_set_meta_data: ResultMetadata
     data: list[list[str | None]]
@@ -70,7 +70,7 @@ class StatementResponse(msgspec.Struct, rename="camel"):
 
 
 class StatementFailure(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Failure of a statement; `error` is the stable code of Snowmelt.
+    """Failure of a statement. `error` is Snowmelt's stable error code.
 
     `line` and `column` (from 1) and `reason` are set if the statement could not be parsed.
     """
@@ -86,7 +86,7 @@ class StatementFailure(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 def _format_timestamp(value: dt.datetime) -> str:
-    # Timestamps without a zone count from 1970-01-01 00:00:00 of their own.
+    # Timestamps without a zone count from the local time 1970-01-01 00:00:00.
     value = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
     micros = (value - _EPOCH) // dt.timedelta(microseconds=1)
     sign, micros = ("-", -micros) if micros < 0 else ("", micros)
@@ -109,8 +109,9 @@ def _parse_number(text: str) -> int | Decimal:
     return Decimal(text) if "." in text else int(text)
 
 
-# Per type: Python types, value to text, text to value. The first that fits is inferred: a bool is
-# also an int, and the timestamps of statements are instants.
+# For each type: Python types, conversion to text, and conversion from text. The first type that
+# fits a value is inferred. Order matters: bool is a subclass of int, and timestamps of statements
+# have a zone.
 _TYPES: tuple[tuple[str, tuple[type, ...], Callable[[Any], str], Callable[[str], object]], ...] = (
     ("boolean", (bool,), lambda value: str(value).lower(), "true".__eq__),
     ("fixed", (int, Decimal), _format_number, _parse_number),
@@ -135,10 +136,10 @@ def encode_rows(
     rows: Sequence[Sequence[object]],
     types: Sequence[str] | None = None,
 ) -> tuple[ResultMetadata, list[list[str | None]]]:
-    """Return the metadata of a result and its values as strings.
+    """Encode a result. Return its metadata, and its values as strings.
 
-    Without `types`, the type of a column is inferred from its values; a column with several types
-    of values is text.
+    Without `types`, the type of a column is inferred from its values. A column with values of
+    several types becomes text.
     """
     if types is None:
         types = [_find_type([row[index] for row in rows]) for index in range(len(columns))]
@@ -159,7 +160,7 @@ def encode_rows(
 
 
 def decode_rows(response: StatementResponse) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-    """Return the columns and rows of a result; timestamps are in UTC.
+    """Decode the columns and rows of a result. Timestamps are in UTC.
 
     Raises:
         ValueError: If a value does not have the form of its type.

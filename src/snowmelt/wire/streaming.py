@@ -1,7 +1,8 @@
 """Messages of streaming v1 (specification §2): requests, responses and status codes.
 
-Unknown fields are ignored. Further sections have Snowmelt's own message for schema evolution, the
-conversion of columns to and from `table_columns`, and the status codes (§2.7).
+Unknown fields are ignored. The module also has the messages of schema evolution, which is a
+Snowmelt extension, the conversion of columns to and from `table_columns`, and the status codes
+(§2.7).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ Sequencer = Annotated[int, msgspec.Meta(ge=0)]
 class ConfigureClientRequest(msgspec.Struct):
     """`POST /v1/streaming/client/configure/`.
 
-    `client_prefix` is a Snowmelt extension: a client that already has a prefix requests the stage again.
+    `client_prefix` is a Snowmelt extension: a client that has a prefix sends it to renew its stage
+    credentials.
     """
 
     role: str | None = None
@@ -30,8 +32,8 @@ class ConfigureClientRequest(msgspec.Struct):
 class StageLocation(msgspec.Struct):
     """Upload location of a client's blobs.
 
-    For LOCAL_FS, `location` is an absolute folder. For S3, it is `bucket/prefix/`, with the address in
-    `endPoint`, and AWS_KEY_ID, AWS_SECRET_KEY and AWS_TOKEN in `creds`.
+    For LOCAL_FS, `location` is the absolute path of a folder. For S3, it is `bucket/prefix/`;
+    `endPoint` has the address, and `creds` has AWS_KEY_ID, AWS_SECRET_KEY and AWS_TOKEN.
     """
 
     locationType: str  # noqa: N815 - the wire's name
@@ -48,7 +50,7 @@ class StageLocation(msgspec.Struct):
     useVirtualUrl: bool = False  # noqa: N815
 
     def __repr__(self) -> str:
-        """Omit the credentials, because messages are logged."""
+        """Return a text without the credentials, because messages are logged."""
         return f"StageLocation({self.locationType}, {self.location!r})"
 
 
@@ -68,7 +70,7 @@ class ConfigureClientResponse(msgspec.Struct):
 
 
 class OpenChannelRequest(msgspec.Struct):
-    """`POST /v1/streaming/channels/open/`; names are as the user typed them."""
+    """`POST /v1/streaming/channels/open/`. Names are as the user wrote them."""
 
     request_id: str | None = None
     role: str | None = None
@@ -104,7 +106,7 @@ class OpenChannelResponse(msgspec.Struct):
     """An opened channel. Its names identify the channel in all later requests.
 
     Snowmelt extensions:
-    * `previous_owner`: the client key of the channel's previous owner, null if there was none.
+    * `previous_owner`: the client prefix of the channel's previous owner, null if there was none.
     * `last_path` and `last_chunk_offset`: the last committed chunk.
     * `error_table`: the full name of the table for rejected rows.
     * `takes_rowless`: true if the service accepts chunks without rows.
@@ -134,8 +136,8 @@ class OpenChannelResponse(msgspec.Struct):
 class ChannelStatusQuery(msgspec.Struct, omit_defaults=True):
     """One channel of a status request.
 
-    `with_columns` and `encryption_key_id` are Snowmelt extensions. The key is the one that the channel
-    was opened with. It identifies the table even if the table was renamed.
+    `with_columns` and `encryption_key_id` are Snowmelt extensions. `encryption_key_id` is the key
+    with which the channel was opened. It identifies the table even if the table was renamed.
     """
 
     database: str | None = None
@@ -156,11 +158,11 @@ class ChannelStatusRequest(msgspec.Struct):
 
 
 class ChannelStatusMessage(msgspec.Struct):
-    """Status of the channel at the same position of the request.
+    """Status of the channel at the same position in the request.
 
-    The following fields are only present if the request has `with_columns`. `table_columns` and
-    `schema_version` are the table's current ones, and the names are its current names. `error_table` is
-    the full name of the table for its rejected rows.
+    The following fields are only present if the request has `with_columns`. They describe the
+    current table: names, `table_columns`, `schema_version`, and in `error_table` the full name of
+    the table for its rejected rows.
     """
 
     status_code: int
@@ -185,7 +187,7 @@ class ChannelStatusResponse(msgspec.Struct):
 
 
 class DropChannelRequest(msgspec.Struct):
-    """`POST /v1/streaming/channels/drop/`. With a sequencer, only that epoch is dropped.
+    """`POST /v1/streaming/channels/drop/`. With a sequencer, the channel is dropped only if it has it.
 
     `encryption_key_id` is a Snowmelt extension, as in a status request.
     """
@@ -202,7 +204,7 @@ class DropChannelRequest(msgspec.Struct):
 
 
 class DropChannelResponse(msgspec.Struct):
-    """The dropped channel; names are normalized."""
+    """The dropped channel. Names are normalized."""
 
     status_code: int
     message: str
@@ -235,14 +237,14 @@ class ColumnStatisticsMessage(msgspec.Struct):
 
 
 class ChunkStatisticsMessage(msgspec.Struct):
-    """`eps` of a chunk. The keys of `columns` are display names; every table column is present."""
+    """`eps` of a chunk. `columns` has every table column by display name."""
 
     rows: int
     columns: dict[str, ColumnStatisticsMessage] = {}
 
 
 class ChunkChannelMessage(msgspec.Struct):
-    """One channel with rows in a chunk, in the order of the row blocks."""
+    """One channel of a chunk. Channels are in the order of their rows in the chunk."""
 
     channel_name: str | None = None
     client_sequencer: int | None = None
@@ -255,10 +257,10 @@ class ChunkChannelMessage(msgspec.Struct):
 class ChunkMetadata(msgspec.Struct):
     """One chunk of a blob: its location, its channels and its contents.
 
-    `parts` and `rowless` are Snowmelt extensions. `parts` is the number of chunks of the request,
-    including this one, that have the rows of one row sequencer of one channel. They are committed
-    together or not at all. A `rowless` chunk has no rows and only advances the offset tokens of its
-    channels.
+    `parts` and `rowless` are Snowmelt extensions. If the rows of one row sequencer of a channel are
+    in several chunks, `parts` is the number of these chunks in the request. They are committed
+    together or not at all. A `rowless` chunk has no rows, and only advances the offset tokens of
+    its channels.
     """
 
     database: str | None = None
@@ -278,7 +280,7 @@ class ChunkMetadata(msgspec.Struct):
 
 
 class BlobStats(msgspec.Struct):
-    """Durations in the client."""
+    """Durations that the client measured."""
 
     flush_start_ms: int | None = None
     build_duration_ms: int | None = None
@@ -317,7 +319,7 @@ class ChannelRegistrationResult(msgspec.Struct):
 
 
 class ChunkRegistrationResult(msgspec.Struct):
-    """Results of one chunk, matched by names."""
+    """Results of one chunk. Channels are matched by name."""
 
     database: str | None
     schema: str | None
@@ -332,7 +334,7 @@ class BlobRegistrationResult(msgspec.Struct):
 
 
 class TableEncryptionKey(msgspec.Struct):
-    """A newer key of a table, which the client must use from then on."""
+    """A newer key of a table. The client must use it for later chunks."""
 
     database: str
     schema: str
@@ -344,7 +346,7 @@ class TableEncryptionKey(msgspec.Struct):
 class RegisterBlobsResponse(msgspec.Struct):
     """Result of a registration.
 
-    `encryption_keys` must be a list: null clears the official client's keys.
+    `encryption_keys` must be a list, because null clears the official client's keys.
     """
 
     status_code: int
@@ -353,18 +355,19 @@ class RegisterBlobsResponse(msgspec.Struct):
     encryption_keys: list[TableEncryptionKey] = []
 
 
-# --- Schema evolution (Snowmelt only): a client requests columns that its rows have and the table lacks.
+# --- Schema evolution (Snowmelt only): a client adds columns of its rows that are missing in the
+# table.
 
 
 class NewColumn(msgspec.Struct):
-    """A nullable column as DDL writes it, such as `gate` and `VARCHAR`."""
+    """A nullable column in DDL notation, such as `gate` and `VARCHAR`."""
 
     name: str
     type: str
 
 
 class EvolveTableRequest(msgspec.Struct):
-    """`POST /v1/snowmelt/tables/evolve`; names are written as in SQL.
+    """`POST /v1/snowmelt/tables/evolve`. Names are in SQL notation.
 
     `encryption_key_id` identifies the table of an open channel even if the table was renamed.
     """
@@ -379,7 +382,7 @@ class EvolveTableRequest(msgspec.Struct):
 
 
 class EvolveTableResponse(msgspec.Struct):
-    """The table's current columns, and the names of those that this request changed."""
+    """The table's current columns, and the names of the columns that this request changed."""
 
     status_code: int
     message: str
@@ -410,7 +413,7 @@ def column_from_message(message: ColumnMetadata) -> Column:
 
 
 class ResponseCode(IntEnum):
-    """Values of `status_code`, of a response or of a channel."""
+    """Values of `status_code` of a response or a channel."""
 
     SUCCESS = 0
     TABLE_MISSING = 4

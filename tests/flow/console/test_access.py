@@ -1,4 +1,4 @@
-"""Who gets into the console, and what is refused: forged requests, foreign origins, old sessions."""
+"""Access to the console: rejects forged requests, foreign origins and expired sessions."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_requests_of_other_pages_are_refused(service: LocalService, visitor: htt
         ({"csrf": token}, {"origin": "http://evil.example"}),
         ({"csrf": token}, {"origin": "null"}),
         ({"csrf": token}, {"sec-fetch-site": "cross-site", "origin": origin}),
-        # Another port of this machine is the same site for a cookie.
+        # For cookies, another port of this host is the same site.
         ({"csrf": token}, {"sec-fetch-site": "same-site", "origin": "http://127.0.0.1:3000"}),
         ({"csrf": token}, {}),
         ({"csrf": "0" * 64}, {"origin": origin}),
@@ -136,7 +136,7 @@ def test_sessions_end(service: LocalService, visitor: httpx.Client, clock: Manua
         return visitor.get("/console/").status_code == 200
 
     log_in(visitor, key)
-    # In use it goes on, but not beyond eight hours.
+    # A session in use is extended, up to eight hours.
     for _ in range(10):
         clock.advance(2_700)
         assert is_in()

@@ -1,4 +1,4 @@
-"""The console in a real browser: log in, and watch a row arrive."""
+"""The console in a browser: log in, and see a row arrive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_row_arrives_while_someone_watches(
         channel.insert_rows([{"id": 1}], offset_token="flight-1")
         channel.wait_for_commit("flight-1", timeout=A_WHILE)
         assert "<td>flight-1</td>" in channel._repr_html_()
-    # Nothing is reloaded: the list comes by itself.
+    # The list updates without a reload.
     page.get_by_role("link", name="GATE-7").click()
     page.get_by_role("heading", name="Channel GATE-7").wait_for()
     page.get_by_text("flight-1").first.wait_for()

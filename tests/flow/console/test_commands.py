@@ -1,4 +1,4 @@
-"""`top`, `loads` and `migrations`: what the console shows, in a terminal."""
+"""Commands `top`, `loads` and `migrations`, which show the console's data in a terminal."""
 
 from __future__ import annotations
 

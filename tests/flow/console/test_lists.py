@@ -1,4 +1,4 @@
-"""Lists of the console on each kind of catalog: every page answers, and cursors pass every row once."""
+"""Lists of the console on each kind of catalog: every page works, and paging shows each row once."""
 
 from __future__ import annotations
 

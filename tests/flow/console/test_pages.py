@@ -1,4 +1,4 @@
-"""Pages in a real browser: replay a rejected row, run a query and a select, and what names cannot do."""
+"""Pages in a browser: replay a rejected row, run a query and a select, and escape hostile names."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ def test_markup_in_names_values_and_tokens_is_text(
     for path in (f"/channels?find={HOSTILE}", f"/query?sql={HOSTILE}", f"/select?bucket={HOSTILE}"):
         person.go(path)
         assert page.locator("main img").count() == 0
-    # `person` fails if a dialog opened or a script complained.
+    # `person` fails if a dialog opened or a script raised an error.
 
 
 @pytest.fixture(params=["light", "dark"])
 def viewer(
     request: pytest.FixtureRequest, browser: Browser, console_service: LocalService
 ) -> Iterator[ConsoleUser]:
-    # Axe runs inside the page, which the policy of the console forbids.
+    # Axe runs inside the page, so bypass the console's content security policy.
     user = open_browser(browser, console_service.url, color_scheme=request.param, bypass_csp=True)
     yield user
     user.context.close()
@@ -160,7 +160,7 @@ def test_a_monitor_sees_counts_and_neither_rows_nor_tokens(
         "CREATE USER watching DEFAULT_ROLE = watcher",
         "GRANT ROLE watcher TO USER watching",
         "GRANT MONITOR ON DATABASE monitored TO ROLE watcher",
-        # What it reads elsewhere opens nothing here.
+        # SELECT on another database gives no access to pages of the monitored one.
         "CREATE DATABASE elsewhere",
         "CREATE TABLE elsewhere.public.t (id INT)",
         "GRANT USAGE ON DATABASE elsewhere TO ROLE watcher",

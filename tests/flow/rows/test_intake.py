@@ -1,4 +1,4 @@
-"""Requests that wait together: each gets the answer that it would get alone."""
+"""Requests that are queued together: each gets the same response as it would alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RowApiComponents]
 
 
 class Told:
-    """Waits for what becomes of requests."""
+    """Waiter for the outcomes of requests."""
 
     def __init__(self, count: int) -> None:
         self.outcomes: dict[str, list[Any]] = {}
@@ -67,7 +67,7 @@ def request(
 def submit_together(
     rows: RowApiComponents, told: Told, requests: dict[str, tuple[RawAppendRequest, bytes]]
 ) -> None:
-    """Submit requests while the intake is busy, so that it finds all of them at once."""
+    """Submit requests while the intake is busy, so that it processes them together."""
     is_let, is_busy = threading.Event(), threading.Event()
 
     def wait() -> bytes:
@@ -131,7 +131,7 @@ def test_each_is_answered_as_it_would_be_alone(rows: RowApiComponents) -> None:
     counts = {name: (each.rows_inserted, each.rows_error_count) for name, each in statuses.items()}
     wanted = dict.fromkeys(tokens, (50, 0)) | {"bad": (50, 1), "elastic": (100, 0)}
     assert counts == wanted | {"stale": (0, 0), "unreadable": (0, 0)}
-    # Most of them share a chunk.
+    # Most of the requests share a chunk.
     with rows.row_service.database.reading() as connection:
         chunks = connection.exec_driver_sql("SELECT count(*), sum(rows) FROM chunks").one()
     assert chunks[1] == 20 * 50 + 50 + 50 + 100

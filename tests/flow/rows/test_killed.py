@@ -1,4 +1,4 @@
-"""Both ends are killed, repeated, and behind one address two services: no row is lost or doubled."""
+"""Client and two services behind one address are killed repeatedly: each row is there once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHANNEL = "/v2/streaming/databases/demo/schemas/public/pipes/t-STREAMING/channel
 ROWS = CHANNEL.replace("/streaming/", "/streaming/data/") + "/rows"
 
 
-# So many rows at a time, 20,000 of which come as a file.
+# Rows per request. 20,000 rows are sent as a file.
 @pytest.mark.parametrize(("point", "some"), [("inside_commit", 10), ("committed", 20_000)])
 def test_a_service_killed_around_the_commit(
     own_row_service: RowService, point: str, some: int
@@ -39,7 +39,7 @@ def test_a_service_killed_around_the_commit(
     service.start()
     writer.result()
     assert service.ids() == list(range(2 * some))
-    # Answered means committed: nothing but what is on disk speaks for the last rows.
+    # A response means that the rows are committed, so the last rows must be on disk.
     writer.tell("append_range", "c", 2 * some, 3 * some, some)
     writer.tell("flush")
     service.service.kill()
@@ -68,7 +68,7 @@ def test_a_writer_killed_goes_on_from_its_committed_token(own_row_service: RowSe
 def pair(
     tmp_path: Path, key_pair: KeyPair, catalog_url: str
 ) -> Iterator[tuple[RowService, ServiceProcess]]:
-    """Two services on one catalog, once on SQLite and once on PostgreSQL."""
+    """Two services on one catalog, with SQLite and with PostgreSQL."""
     first = row_service_in(tmp_path, key_pair, catalog_url)
     second = ServiceProcess(
         tmp_path / "second", free_port(), catalog_url=catalog_url, ca_file=first.service.ca_file
@@ -125,14 +125,14 @@ def test_what_a_repeated_or_stale_request_is_told_by_either_service(
         one, other = first.service, second
         opening = {"requestId": "open-1"}
         opened = ask(one, "PUT", CHANNEL, b"{}", **opening).json()
-        # The same open again, by the other service, fences nobody.
+        # Repeating an open through the other service fences no client.
         assert ask(other, "PUT", CHANNEL, b"{}", **opening).json() == opened
         token = opened["next_continuation_token"]
         query = {"continuationToken": token, "requestId": str(uuid.uuid4()), "endOffsetToken": "1"}
         answers = [ask(each, "POST", ROWS, b'{"id":1}\n\n', **query) for each in (one, other, one)]
         assert len({answer.text for answer in answers}) == 1
         assert answers[0].status_code == 200
-        # Refused rows alone move the channel too, once.
+        # A request with only rejected rows also advances the channel, once.
         following = answers[0].json()["next_continuation_token"]
         query = {"continuationToken": following, "requestId": "empty", "endOffsetToken": "2"}
         moved = [ask(each, "POST", ROWS, b'{"id":"x"}', **query) for each in (other, one)]

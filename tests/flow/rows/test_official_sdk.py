@@ -1,4 +1,4 @@
-"""The official high-performance SDK, unmodified, writes into a table."""
+"""The unmodified official high-performance SDK writes to a table."""
 
 from __future__ import annotations
 

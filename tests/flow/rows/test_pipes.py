@@ -1,4 +1,4 @@
-"""Pipes compute what they store, and say where they cannot."""
+"""Pipes compute the stored values, and report values that they cannot compute."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_pipes_go_with_their_schema_and_come_back_with_it(
             "ERR_PIPE_DOES_NOT_EXIST_OR_NOT_AUTHORIZED",
         )
         sql("UNDROP SCHEMA demo.side")
-        # Whoever had channels of its tables is fenced.
+        # The owners of channels of its tables are fenced.
         assert send(token).json()["code"] == "STALE_CONTINUATION_TOKEN_SEQUENCER"
         answer = send(opened())
         assert answer.status_code == 200, answer.text

@@ -1,4 +1,4 @@
-"""The row API by hand: its description, its limits, its refusals."""
+"""The row API by plain HTTP: its OpenAPI description, limits and errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS = PIPE.replace("/streaming/", "/streaming/data/") + "/channels/{}/rows"
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 DOCS = Path(__file__).parents[3] / "docs"
 
-# The description's names of messages are its own; programs are generated from them.
+# Schema names in the OpenAPI description. They must stay, because clients are generated from them.
 DESCRIBED = {
     "Trouble": row_api.RowApiErrorBody,
     "ChannelStatus": row_api.RowChannelStatus,
@@ -145,7 +145,7 @@ def test_tokens_of_an_issuer_elsewhere_are_taken_and_exchanged(
     scoped = http.post("/oauth/token", data=scope, headers=bearer(given) | FORM)
     assert scoped.status_code == 200
     assert [ask(each).status_code for each in (scoped.text, idp_token())] == [200, 200]
-    # The token names roles, and only as these may its bearer write.
+    # The bearer may write only with a role in the token.
     assert ask(idp_token(scp="session:role:public")).status_code == 404
     other = {"scope": "127.0.0.1 session:role:accountadmin"}
     refused = http.post("/oauth/token", data=other, headers=bearer(given) | FORM)
@@ -209,7 +209,7 @@ def test_limits_are_told_by_codes_that_the_sdk_sends_again(own_row_service: RowS
                 if len(seen) == 2:
                     break
             assert seen == {200, busy}
-        # What one user sends is no reason to refuse another.
+        # The requests of one user do not count towards the limit of another.
         bearer = f"Bearer {token(service.key_pair.private_pem, 'OTHER')}"
         assert send(b'{"id":1}', authorization=bearer) == 200
 
@@ -217,7 +217,7 @@ def test_limits_are_told_by_codes_that_the_sdk_sends_again(own_row_service: RowS
 def file_of_rows(
     http: httpx.Client, service: RowService, pipe: str, body: bytes
 ) -> tuple[dict[str, Any], Callable[[], bool]]:
-    """Put a file of rows where a client may; return how its request names it."""
+    """Upload a file of rows to the client's location. Return its name for the request."""
     info = http.post(pipe + ":pipe-info", content=b"{}").json()
     key = base64.b64decode(info["pipe_encryption_info"]["pipe_key"])
     iv = bytes(16)

@@ -1,4 +1,4 @@
-"""Dates and times in rows: a timestamp without a zone is stored as it was sent, by every way in."""
+"""Dates and times in rows: every interface stores a timestamp without a zone as it was sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fixtures.service import KeyPair
 
 DATA = "/v2/streaming/data/databases/demo/schemas/public/pipes/{}/channels/ELASTIC/rows"
 EPOCH = dt.datetime(1970, 1, 1)
-# The zone of the service skips the first of these, and has the second twice.
+# In the zone of the service, the first time does not exist and the second occurs twice.
 CLOCKS = [
     "2024-03-10T02:30:00",
     "2024-11-03T01:30:00",
@@ -27,7 +27,7 @@ CLOCKS = [
 
 @pytest.fixture(scope="module")
 def far(tmp_path_factory: pytest.TempPathFactory, key_pair: KeyPair) -> Iterator[RowService]:
-    """A service with another zone than UTC."""
+    """A service with a zone other than UTC."""
     service = row_service_in(tmp_path_factory.mktemp("rows"), key_pair)
     service.settings["rows_timezone"] = "America/Los_Angeles"
     service.service.kill()
@@ -69,7 +69,7 @@ def test_a_timestamp_without_zone_is_stored_as_sent_by_every_way_in(far: RowServ
     ways = {
         "few": CLOCKS,
         "blank": [text.replace("T", " ") for text in CLOCKS],
-        # Enough of them to be read by columns.
+        # Enough rows for conversion by columns.
         "many": CLOCKS * 300,
         "many blanks": [text.replace("T", " ") for text in CLOCKS] * 300,
     }

@@ -1,4 +1,4 @@
-"""Files of rows in a bucket of S3: by the service's endpoint, or past the service."""
+"""Files of rows in an S3 bucket, uploaded through the service's endpoint or directly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PIPE_INFO = "/v2/streaming/databases/demo/schemas/public/pipes/t-STREAMING:pipe-
 def front(
     seaweed: Seaweed, tmp_path: Path, key_pair: KeyPair, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[RowService]:
-    """The bucket's server with TLS before it, as the SDK needs it, and a service with a role."""
+    """The bucket's server behind TLS, which the SDK requires, and a service with a role."""
     service = row_service_in(tmp_path, key_pair)
     service.service.stop()
     certs = tmp_path / "certs"
@@ -46,7 +46,7 @@ def front(
 
 
 def asked(service: RowService) -> tuple[dict[str, Any], str]:
-    """Return where the SDK is told to put files, and what the service counts."""
+    """Return the upload location for the SDK, and the counters of the service."""
     trust = ssl.create_default_context(cafile=service.service.ca_file)
     with httpx.Client(base_url=service.service.url, verify=trust, timeout=60) as http:
         answer = http.post(PIPE_INFO, headers=service.authorization(), content=b"{}")
@@ -73,5 +73,5 @@ def test_the_sdk_uploads_into_the_bucket_itself_and_through_the_service(front: R
     assert past["storage_endpoint"] in front.service.environment["AWS_ENDPOINT"]
     assert through["location"].startswith("snowmelt-stage/")
     assert front.ids() == list(range(40_000))
-    # Files whose rows are committed are deleted.
+    # Files are deleted when their rows are committed.
     assert not [each.path for each in open_store(stage_url).list() if each.path.endswith(".ndjson")]

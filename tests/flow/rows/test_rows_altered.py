@@ -1,4 +1,4 @@
-"""A table that is altered while rows are on their way: these are converted again, for what it is now."""
+"""A table is altered while rows are in flight: the rows are converted again for its new columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _requests = itertools.count()
 
 
 class Sender:
-    """Tables of a service in this process, and its row API."""
+    """Sender of rows to the row API of a service in this process, and the service's tables."""
 
     def __init__(self, service: EmbeddedService) -> None:
         self.service = service
@@ -164,7 +164,7 @@ def test_a_table_of_the_same_name_gets_nothing_of_one_that_went(
     tables = [name, f"{name}_NEW"]
     for table in tables:
         sender.sql(CREATE.format(table))
-    # Of the same channel, at the same place.
+    # A request of the same channel, at the same position.
     token, other = (sender.open(table) for table in tables)
 
     def change() -> None:
@@ -177,10 +177,11 @@ def test_a_table_of_the_same_name_gets_nothing_of_one_that_went(
     assert re.search(reason, answer.json()["message"])
     if AWAY in changes:
         assert sender.rows(f"{name}_OLD") == []
-        # A request that was answered by nobody is not taken by the table that came.
+        # A request without a response is not accepted by the new table.
         assert sender.send(name, token, {"id": 1}).json()["code"] == code
     if BACK in changes:
-        # Nor is the other channel's state told as its own, before it is opened by the name.
+        # Before a channel of this name is opened, the state of the other channel is not reported
+        # for it.
         assert sender.statuses(name) == {}
         assert sender.send(name, other, {"id": 2}).status_code == 200
         assert sender.rows(name) == [{"ID": 2}]

@@ -1,4 +1,4 @@
-"""Bytes in rows of the official SDK: one rule, and what may mean something else is rejected."""
+"""Bytes in rows of the official SDK: one rule, and ambiguous text is rejected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.clock import SystemClock
 
 DATA = "/v2/streaming/data/databases/demo/schemas/public/pipes/LATE-STREAMING/channels/{}/rows"
-# As base64 these are `deadbeef`, and `AAAA`: digits of other bytes.
+# In base64 these are `deadbeef` and `AAAA`, which are also hexadecimal digits of other bytes.
 LOOKS_LIKE_DIGITS = "75e69d6de79f"
 ZEROS = "000000"
 
@@ -50,7 +50,8 @@ def test_what_may_be_bytes_or_something_else_is_rejected_with_the_reason(
         ('{"id": 3, "raw": "DEADBE"}', (3, None, b"\xde\xad\xbe")),
         ('{"id": Decimal("10"), "ratio": Decimal("0.50")}', (10, 0.5, None)),
     ]
-    # Zeros in a memoryview are `AAAA`, digits of others; a byte is `01`, a number.
+    # A memoryview of zeros is sent as `AAAA`, the digits of other bytes, and a byte as `01`, a
+    # number.
     bad = [
         ('{"id": 4, "raw": memoryview(b"\\0\\0\\0")}', "Ambiguous text 'AAAA'"),
         ('{"id": b"\\x01"}', "Ambiguous text '01'"),
@@ -74,7 +75,7 @@ def test_what_older_clients_mean_as_base64_is_never_taken_for_digits(
         " ERROR_TABLE = demo.public.late_not",
         "GRANT INSERT ON TABLE demo.public.late TO ROLE loading",
     )
-    # An earlier service told base64 before the table got its column.
+    # An earlier service read base64, before the table had its column.
     url = row_service.service.settings.catalog_url
     with (
         contextlib.closing(open_and_upgrade_database(url)) as database,

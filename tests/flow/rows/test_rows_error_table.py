@@ -1,4 +1,4 @@
-"""Refused rows of the official SDK and the REST API are in the table's error table."""
+"""Rejected rows of the official SDK and the REST API are stored in the table's error table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def service(row_service: RowService) -> RowService:
     row_service.service.sql(
         "CREATE TABLE demo.public.kept (id NUMBER NOT NULL, name VARCHAR(4))"
         " ERROR_TABLE = demo.public.kept_errors",
-        # No privilege on the error table: INSERT on the table is enough.
+        # INSERT on the table is sufficient. No privilege on the error table is needed.
         "GRANT INSERT ON TABLE demo.public.kept TO ROLE loading",
     )
     return row_service
@@ -39,7 +39,7 @@ def test_rows_of_the_official_sdk(service: RowService) -> None:
     writer.tell("commit", "c", "4")
     assert [int(row[0]) for row in service.rows("KEPT")] == [1]
     kept = service.rows("KEPT_ERRORS", COLUMNS)
-    # The SDK makes one request of batches that it is given at once, or several.
+    # The SDK sends batches in one or in several requests.
     assert {row[:3] for row in kept} == {("DEMO.PUBLIC.KEPT", "rows", "C")}
     assert {row[4] for row in kept} <= {"3", "4"}
     kept.sort(key=lambda row: (row[3], row[5]))

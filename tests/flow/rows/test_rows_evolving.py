@@ -1,4 +1,4 @@
-"""Tables whose columns follow the rows of the official SDK, where they and the role allow it."""
+"""Schema evolution for rows of the official SDK, if table and role allow it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_columns_come_with_the_rows(service: RowService) -> None:
         (2, "two", 7, 1.5, None, None),
         (3, None, None, None, '["a",{"b":1}]', True),
     ]
-    # A column stays of the type of its first values.
+    # A column keeps the type of its first values.
     status = writer.tell("status", "c", 4)
     assert (status["inserted"], status["errors"]) == (3, 1)
     assert "GATE" in status["last_error"]

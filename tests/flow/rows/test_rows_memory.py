@@ -1,4 +1,4 @@
-"""Memory after a burst of large requests goes back to the system."""
+"""Memory is returned to the system after a burst of large requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_service_gives_back_what_a_burst_took(own_row_service: RowService) -> 
             query = {"requestId": str(uuid.uuid4())}
             return client.post(PIPE, params=query, content=content).status_code
 
-        # What is loaded and compiled for the first request stays.
+        # Exclude what the first request loads and compiles, which stays in memory.
         assert send(body) == 200
         before = peak = resident_bytes(pid)
         with ThreadPoolExecutor(REQUESTS) as pool:

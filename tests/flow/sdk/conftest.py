@@ -1,4 +1,4 @@
-"""The SDK's tests share one service; each has a new table."""
+"""Fixtures of the SDK's tests, which share one service. Each test has a new table."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def loaded_database(shared_service: ServiceProcess, key_pair: KeyPair) -> str:
 
 @pytest.fixture
 def service(shared_service: ServiceProcess, loaded_database: str) -> ServiceProcess:
-    """The service that the run's tests share, with a new table for each test here."""
+    """The shared service, with a new table for each test."""
     shared_service.sql(DDL.replace("CREATE", "CREATE OR REPLACE"), GRANT)
     return shared_service
 
 
 @pytest.fixture
 def kept(service: ServiceProcess) -> Callable[[], list[dict[str, Any]]]:
-    """What is in the error table that the test's table is given."""
+    """The rows of an error table for the test's table."""
     service.sql(f"DROP TABLE IF EXISTS {ERRORS}", f"ALTER TABLE {T} SET ERROR_TABLE = {ERRORS}")
 
     def read() -> list[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""Rows that a channel refuses are in the table's error table, once, with their token."""
+"""Rows that a channel rejects are stored once in the error table, with their token."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_without_the_table_refused_rows_are_reported_alone(
 
 
 def until_kept(channel: Any, kept: Callable[[], list[dict[str, Any]]], count: int) -> None:
-    """Insert bad rows until some of them are kept: a table is asked for its own once a second."""
+    """Insert invalid rows until some are stored. The client reads a table's settings once a second."""
     give_up_at = time.monotonic() + 200
     while len(kept()) < count:
         assert time.monotonic() < give_up_at

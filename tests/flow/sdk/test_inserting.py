@@ -1,4 +1,4 @@
-"""Inserts of the SDK against a real service: rows are checked, copied and committed once, in order."""
+"""Inserts of the SDK with a service: rows are checked, copied and committed once and in order."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_abort_raises_the_first_error_and_keeps_nothing(connect: Any, ids: Any) 
 
 
 def test_continue_keeps_good_rows_and_moves_the_token(connect: Any, ids: Any) -> None:
-    # No flush between the two inserts, however slow the machine is.
+    # A long interval, so that no flush occurs between the two inserts.
     client = connect(max_client_lag=dt.timedelta(minutes=5))
     channel = client.open_channel("c", table=T, on_error="continue")
     result = channel.insert_rows([{"id": 0}, BAD, {"id": 2}, {}], "3")

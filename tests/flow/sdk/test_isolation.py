@@ -1,4 +1,4 @@
-"""One channel's fault harms no other of its client; what a client knows of all of them."""
+"""A fault of one channel does not affect other channels of its client; status of all channels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call above the limit of a chunk becomes several chunks, which are committed as one."""
+"""A call above the chunk size limit becomes several chunks, which are committed together."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_process_killed_between_its_chunks_begins_the_call_anew(
     key = tmp_path / "key.pem"
     key.write_text(key_pair.private_pem)
     committed = []
-    # Rows in memory, refused ones too; between two chunks; when the first call is committed.
+    # Kill with rows in memory (with rejected rows), between two chunks, and after the first commit.
     for fault in ("rows_buffered=kill", "blob_staged=kill:2", "registered=kill", ""):
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT, service.url, str(key)],

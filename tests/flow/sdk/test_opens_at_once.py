@@ -1,4 +1,4 @@
-"""Hundreds of channels opened, asked for and dropped at once beside one that writes."""
+"""Hundreds of channels are opened, queried and dropped concurrently while another channel writes."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def test_channels_opened_at_once_hold_up_no_commit(
             over.set()
         count = written.result()
     assert ids() == list(range(count))
-    # Commits went on while channels were opened; each of them waits for one group at most.
+    # Commits continued while channels were opened. Each waits for at most one group of opens.
     assert len({at for at in commits_at if 0 < at < CHANNELS}) >= 2

@@ -1,4 +1,4 @@
-"""What goes wrong on the way to the service: nothing is lost, nothing doubled, and it is said."""
+"""Failures between client and service: no row is lost or duplicated, and the failure is reported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from support.faulty_proxy import Proxy
 from support.sdk_table import LATE, SOON, T, blobs, rows
 
 
-# 307 and 404 are a load balancer's: the service's own have a status_code.
+# 307 and 404 come from a load balancer. Responses of the service have a status_code.
 @pytest.mark.parametrize("step", ["lose request", "lose answer", 503, 429, 307, 404, "garbage"])
 def test_an_unknown_outcome_is_asked_again_with_the_same_bytes(
     step: int | str, connect: Any, service: ServiceProcess, ids: Any
@@ -114,7 +114,7 @@ def test_inserts_wait_while_too_much_is_uncommitted(
         client = connect(proxy.url, max_memory=8000, insert_timeout=dt.timedelta(seconds=0.5))
         channel = client.open_channel("c", table=T)
         channel.insert_rows(rows(0, 60), "59")
-        # Half a second may be over before it has asked at all.
+        # The timeout of half a second may elapse before the first request.
         while client.status().trouble is None:
             pass
         with pytest.raises(BufferFull, match="HTTP 503"):
@@ -204,7 +204,7 @@ def test_rows_wait_while_the_catalog_is_locked(
 
 
 class ShiftedClock(SystemClock):
-    """The machine's clock, set wrong by `shift`."""
+    """System clock with an error of `shift`."""
 
     def __init__(self, shift: dt.timedelta) -> None:
         self.shift = shift

@@ -1,4 +1,4 @@
-"""Who owns a channel: opening, fencing, closing, dropping, and what is told when it is gone."""
+"""Ownership of channels: opening, fencing, closing, dropping, and errors for missing channels."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def test_names_that_need_quotes_are_quoted_once(connect: Any, service: ServicePr
     assert (str(channel.table), channel.name) == (shown, '"my channel"')
     channel.insert_rows([{"id": 1}, {"id": "x"}], "1")
     channel.flush(SOON)
-    # Another client takes it over, and then this one drops what it holds itself.
+    # Another client takes over the channel, and then this client drops its own.
     connect().open_channel('"my channel"', table=QUOTED)
     channel.insert_row({"id": 2}, "2")
     with pytest.raises(ChannelFenced) as fenced:

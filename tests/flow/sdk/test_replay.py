@@ -1,4 +1,4 @@
-"""Rows of an error table go into their table once, whatever is killed and however often it is run."""
+"""Replay inserts the rows of an error table once, despite kills and repeated runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ERRORS = "sdk.public.replayed"
 
 @pytest.fixture
 def refused(service: ServiceProcess, connect: Any) -> None:
-    """Three rows that the table refused: one whose column comes, one too long, one for ever bad."""
+    """Three rejected rows: one lacks a column that is added later, one is too long, one is invalid."""
     service.sql(
         f"DROP TABLE IF EXISTS {ERRORS}",
         "CREATE OR REPLACE TABLE sdk.public.t (id NUMBER(3,0) NOT NULL, name VARCHAR(4))"

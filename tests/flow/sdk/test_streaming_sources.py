@@ -1,4 +1,4 @@
-"""`stream` drives a source through a channel exactly once, and says when it went backwards."""
+"""`stream` loads a source through a channel exactly once, and detects a source that went backwards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_an_iterable_goes_on_behind_what_is_committed(connect: Any, ids: Any) ->
     first = connect(max_client_lag=LATE).open_channel("c", table=T)
     done = snowmelt.stream(numbered(8, 12), first, position=by_id, batch_rows=3)
     assert (done.inserted, done.token) == (4, "11")
-    first.insert_row({"id": 99}, "99")  # it dies with this, uncommitted
+    first.insert_row({"id": 99}, "99")  # Not committed when the client dies.
     second = connect().open_channel("c", table=T)
     done = snowmelt.stream(iter(numbered(8, 110)), second, position=by_id, batch_rows=50)
     assert (done.inserted, done.token) == (98, "109")
@@ -141,7 +141,7 @@ def test_what_takes_the_place_of_a_file_that_was_read_is_not_removed(
     told = itertools.count()
 
     def rotate(_: TailProgress) -> None:
-        # After the last look for files, before they are removed.
+        # After the last listing of files, before they are deleted.
         if next(told) == 1:
             path.rename(tmp_path / "a.log.1")
             path.write_text('{"id": 2}\n')

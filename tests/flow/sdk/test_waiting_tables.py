@@ -1,4 +1,4 @@
-"""A table that takes nothing for a while, since too much of it waits for migration, holds up no other."""
+"""Back-pressure for one table, with too many chunks before migration, does not delay other tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AT_ONCE = dt.timedelta(0)
 
 @pytest.fixture(scope="module")
 def local() -> Iterator[testing.LocalService]:
-    """A service of this process that looks at its tables' backlogs once, and finds none."""
+    """A service in this process that reads its tables' backlogs once and finds none."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(background_work, "_BACK_PRESSURE_INTERVAL_S", 3600.0)
         with testing.LocalService(backlog_max_chunks=1_000_000) as service:
@@ -34,14 +34,14 @@ def local() -> Iterator[testing.LocalService]:
 
 @pytest.fixture
 def tables(local: testing.LocalService, request: pytest.FixtureRequest) -> list[Any]:
-    """Two tables of the test's own."""
+    """Two tables for one test."""
     names = [f'd.s."{request.node.name} {number}"' for number in range(2)]
     return [local.create_table(name, "id INT") for name in names]
 
 
 @pytest.fixture
 def full(local: testing.LocalService) -> Iterator[Callable[..., None]]:
-    """Let the service take nothing of these tables, until it is told of others."""
+    """Set the tables for which the service applies back-pressure."""
     service = local.embedded.service
 
     def fill(*names: Any) -> None:
@@ -99,7 +99,7 @@ def test_rows_of_other_tables_are_committed_meanwhile(
     assert ids(local, tables[0]) == []
     full()
     client.flush(SOON)
-    # What came meanwhile was not encoded flush by flush.
+    # Rows that arrived meanwhile were not encoded one flush at a time.
     assert len(list(local.folder.rglob("*.bdec"))) == blobs + 5 + 1
     assert client.status().trouble is None
     assert [channel.latest_committed_offset_token() for channel in busy] == ["4", "first"]

@@ -1,4 +1,4 @@
-"""Objects that are not what they should be, or change while they are read."""
+"""SELECT of objects that are invalid, or that change while they are read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.select_wire import ask, begin, request_body, understood
 MIB = 1024 * 1024
 LINES = "<JSON><Type>LINES</Type></JSON>"
 ROWS = b"".join(b"%d,%d\n" % (n, n * 7) for n in range(200_000))
-# More than lies in the buffers between a service and a client that does not read.
+# More than fits in the buffers between a service and a client that does not read.
 LARGE = ROWS * 10
 
 

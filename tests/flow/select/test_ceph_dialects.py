@@ -1,4 +1,4 @@
-"""What was written for Ceph, asked with boto3: the first engine's page line by line, and today's."""
+"""Statements written for Ceph, run with boto3: examples for its first and its current engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMES = (
 
 @pytest.fixture
 def client_of(s3: S3Process) -> Iterator[Callable[[str], Any]]:
-    """Return clients whose queries are of a dialect."""
+    """Return a client whose queries use a dialect."""
     clients = []
 
     def client_of(dialect: str) -> Any:
@@ -42,13 +42,13 @@ def client_of(s3: S3Process) -> Iterator[Callable[[str], Any]]:
 
 @pytest.fixture
 def first(client_of: Callable[[str], Any], bucket: str) -> Any:
-    """Ask the dialect `ceph-2020`, as the script of its page does."""
+    """Run a query in the dialect `ceph-2020`, as the script on its page does."""
     return _asking(client_of("ceph-2020"), bucket)
 
 
 @pytest.fixture
 def today(client_of: Callable[[str], Any], bucket: str) -> Any:
-    """Ask the dialect `ceph`, as scripts for it do."""
+    """Run a query in the dialect `ceph`, as scripts for it do."""
     return _asking(client_of("ceph"), bucket)
 
 
@@ -82,15 +82,15 @@ def _asking(client: Any, bucket: str) -> Callable[..., str]:
 
 
 def refused(ask: Any, *arguments: bytes | str, **options: dict[str, dict[str, str]]) -> str:
-    """Return the code and the message that a query ends with."""
+    """Return the error code and message of a query."""
     with pytest.raises((ClientError, EventStreamError)) as error:
         ask(*arguments, **options)
     found = error.value.response["Error"]
     return f"{found['Code']}: {found['Message']}"
 
 
-# Each line of the feature table in its own words, with what its engine prints: every value has a
-# field delimiter behind it, and an aggregate has no record delimiter.
+# Each line of the feature table, with the output of its engine: a field delimiter follows every
+# value, and an aggregate has no record delimiter.
 FEATURES = [
     ("select (int(_1)+int(_2))*int(_9) from stdin;", NUMBERS, "27,\n60,\n"),
     (
@@ -161,7 +161,7 @@ def test_the_line_with_a_bracket_too_many_is_refused_and_runs_without_it(first: 
     assert first(TIMES, line.replace(")))", "))")) == "1,"
 
 
-# Each line of the table on CSV: input ==> tokens.
+# Each line of the page's table on CSV: input ==> tokens.
 TOKENS = [
     (b",,1,,2,", ["", "", "1", "", "2", ""]),
     (b'11,22,"a,b,c,d",last', ["11", "22", '"a,b,c,d"', "last"]),
@@ -179,11 +179,11 @@ def test_a_line_of_the_first_engines_csv_table_is_cut_as_written(
 ) -> None:
     body = line + b"\n" + b",".join([b"x"] * 7) + b"\n"
     places = [f"_{n + 1}" for n in range(len(tokens))]
-    # One field after the other, since what is shown is not quoted.
+    # Select one field at a time, because the output is not quoted.
     shown = [first(body, f"select {place} from stdin;").splitlines()[0] for place in places]
     assert shown == [token + "," for token in tokens]
     past = f"select _{len(tokens) + 1} from stdin;"
-    assert first(body, past) == "x,\n"  # the line has no such field, and is left out
+    assert first(body, past) == "x,\n"  # The line does not have the field, so it is omitted.
 
 
 def test_successive_delimiters_are_null_today_and_empty_in_the_first_engine(
@@ -269,7 +269,7 @@ def test_floats_keep_the_digits_of_the_engines(first: Any, today: Any) -> None:
     assert bare == '{"f":9.4199999999999999}\n'
 
 
-# --- today's Ceph
+# --- Current Ceph
 
 TEXTS = b"yy,a.b\nyx,aXb\nzz,a[b\n,10%\n"
 
@@ -292,7 +292,7 @@ def test_like_knows_classes_of_characters(
 ) -> None:
     assert today(TEXTS, f"select _1 from s3object where {condition}") == expected
     old = "".join(line + ",\n" for line in expected.replace("null", "").splitlines())
-    negated = "not" in condition  # an empty text is not like anything, NULL is unknown
+    negated = "not" in condition  # An empty text matches no pattern. NULL is unknown.
     assert first(TEXTS, f"select _1 from stdin where {condition};") == old + ",\n" * negated
 
 

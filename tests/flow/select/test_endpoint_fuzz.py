@@ -1,4 +1,4 @@
-"""Any bytes as request, statement or object: an answer or the right error, and then the next."""
+"""Random bytes as request, statement or object give a valid response, and the connection survives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MANY = settings(
 
 @pytest.fixture(scope="module")
 def asked(s3: S3Process) -> Iterator[Callable[..., Outcome]]:
-    """Ask on one connection, which must survive every answer, and then ask something plain."""
+    """Send a request, and then a simple one on the same connection, which must survive."""
     client = s3.client()
     client.create_bucket(Bucket="fuzzed")
     client.put_object(Bucket="fuzzed", Key="plain", Body=CSV)

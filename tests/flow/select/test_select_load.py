@@ -1,4 +1,4 @@
-"""Start, memory and fairness of the endpoint; times are printed, since others use the machine."""
+"""Start, memory and fairness of the endpoint. Times are only printed, because the machine is shared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_object(path: Path, size: int) -> int:
 
 @pytest.fixture
 def front(own_s3: S3Process, tmp_path: Path) -> tuple[S3Process, Path]:
-    """An endpoint in front of a folder, its kernels ready."""
+    """An endpoint for a folder, with loaded kernels."""
     folder = tmp_path / "folder"
     folder.mkdir()
     own_s3.start(s3_backend=f"front={folder}")
@@ -44,7 +44,7 @@ def test_the_first_query_after_a_start_finds_everything_ready(own_s3: S3Process)
     client = own_s3.client()
     client.create_bucket(Bucket="data")
     client.put_object(Bucket="data", Key="object", Body=BLOCK)
-    # Whatever the cache did not hold is compiled here.
+    # Compile the kernels that are not cached.
     assert until(lambda: "the kernels are compiled" in own_s3.service.log, 280)
     own_s3.service.stop()
     began = time.perf_counter()
@@ -70,7 +70,7 @@ def test_memory_does_not_grow_with_the_object(front: tuple[S3Process, Path]) -> 
     found = ask(s3, "front", "object", FILTER)
     took = time.perf_counter() - began
     assert found.counts["BytesScanned"] == size
-    # All of it through the socket, to a client that is slower than the service.
+    # Send the whole result to a client that is slower than the service.
     connection, answer = begin(s3, "front", "object", request_body("select * from s3object"))
     received, tail = 0, b""
     while piece := answer.read(4 * MIB):

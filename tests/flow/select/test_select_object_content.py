@@ -1,4 +1,4 @@
-"""SelectObjectContent of a running service, asked by the clients that people have."""
+"""SelectObjectContent of a running service, with the common S3 clients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NUMBERS = b"".join(b"%d,%d\n" % (n, n * 3) for n in range(200))
 
 @pytest.fixture
 def bucket(bucket: str, s3: S3Process) -> SimpleNamespace:
-    """The test's own bucket with a client that may do everything."""
+    """A bucket for the test, with a client that has all privileges."""
     return SimpleNamespace(name=bucket, client=s3.client())
 
 
@@ -47,7 +47,7 @@ def select(
     target: dict[str, Any] | None = None,
     **more: dict[str, int],
 ) -> tuple[bytes, list[Any], list[Any]]:
-    """Return output, events and the last counts of an answer."""
+    """Return the output, events and last counts of a response."""
     answer = bucket.client.select_object_content(
         Bucket=bucket.name,
         Key=key,
@@ -64,7 +64,7 @@ def select(
 
 def run_s3select(s3: Any, bucket: str, key: str, query: str, column_delim: str=",", row_delim: str="\n", quot_char: str='"',
                  esc_char: str="\\", csv_header_info: str="NONE") -> str:  # fmt: skip
-    """Ask as people's scripts for Ceph do."""
+    """Run a query as scripts for Ceph do."""
     r = s3.select_object_content(
         Bucket=bucket,
         Key=key,
@@ -110,7 +110,7 @@ def test_the_overview_query_runs_as_written(bucket: SimpleNamespace) -> None:
 def test_a_script_written_for_ceph_runs_under_the_default(
     bucket: SimpleNamespace, s3: S3Process
 ) -> None:
-    # A name that Amazon would no longer give, nor does CreateBucket here.
+    # A bucket name that Amazon no longer allows, and that CreateBucket rejects here.
     s3.service.sql("CREATE BUCKET my_bucket")
     bucket.client.put_object(Bucket="my_bucket", Key="my_csv_object", Body=NUMBERS)
     query = (

@@ -1,4 +1,4 @@
-"""Every way in which a request, not its statement, can be wrong, as boto3 tells it."""
+"""Errors of invalid requests (with a valid statement), as boto3 reports them."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_the_only_version_may_be_named(
 
 
 def presigned_by_hand(s3: S3Process, host: str, path: str) -> str:
-    """Version 4; boto3 itself can make addresses of version 2 alone for this operation."""
+    """Return an address presigned with version 4. boto3 supports only version 2 for this operation."""
     key = s3.keys["admin"]
     request = AWSRequest("POST", f"http://{host}:{s3.port}{path}{QUERY}")
     credentials = Credentials(key.access_key_id, key.secret)
@@ -219,7 +219,7 @@ def test_a_presigned_address_lets_anybody_ask(
     for signed in (
         presigned_by_boto3(s3, bucket),
         presigned_by_hand(s3, "localhost", f"/{bucket}/object"),
-        # The bucket may stand in the host.
+        # The bucket may be part of the host name.
         presigned_by_hand(s3, f"{bucket}.localhost", "/object"),
     ):
         address = urlsplit(signed)
@@ -271,6 +271,6 @@ def test_limits_of_memory_are_errors_that_name_their_setting(own_s3: S3Process) 
             asked(client, "data", key, Expression=sql, InputSerialization=form or {"CSV": {}})
         message = refused.value.response["Error"]["Message"]
         assert setting in message, message
-    # The same within the limits.
+    # The same requests within the limits.
     sql = "select char_length(_1), count(*) from s3object group by char_length(_1)"
     assert asked(client, "data", "csv", Expression=sql) == b"4,10\n5,90\n6,900\n7,9000\n8,10000\n"

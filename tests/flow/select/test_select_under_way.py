@@ -1,4 +1,4 @@
-"""What a client sees of a query that takes its time, and what the service does when one leaves."""
+"""Long queries: the events that a client receives, and the service's reaction to a disconnect."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from support.select_wire import ask, begin, memory_of, request_body, threads_of,
 
 MIB = 1024 * 1024
 ROWS = b"".join(b"%d,%d\n" % (n, n * 7) for n in range(200_000))
-# Evaluated row by row, since no kernel knows the pattern; nothing comes of it.
+# Evaluated row by row, because no kernel supports the pattern. Has no output.
 SLOW = "select _1 from s3object where to_string(to_timestamp('2020T'), 'yyyyMMdd') = _1"
 WHOLE = request_body("select * from s3object")
-# Long records: a query is stopped between blocks of a mebibyte, and what is slow is a record.
+# Long records: a query stops only between blocks of 1 MiB, and each record takes long.
 WIDE = b"".join(b"%d,%0100d\n" % (n, n) for n in range(200_000))
 
 
 @pytest.fixture
 def lonely(own_s3: S3Process) -> S3Process:
-    """An endpoint that runs one query at a time, with an object of 25 MiB."""
+    """An endpoint that runs one query at a time, and an object of 25 MiB."""
     own_s3.start(select_queries=1, log_level="debug")
     own_s3.add_user("admin", "accountadmin")
     client = own_s3.client()
@@ -52,7 +52,7 @@ def test_beyond_the_limit_a_query_is_told_to_come_again(lonely: S3Process) -> No
 def test_a_client_that_goes_away_stops_its_query_and_frees_what_it_held(
     lonely: S3Process, sql: str
 ) -> None:
-    # So long that the silent one is far from its end when it is seen that the client has gone.
+    # Long enough that the query is far from its end when the service notices the disconnect.
     body = WIDE * (6 if sql == SLOW else 1)
     lonely.client().put_object(Bucket="data", Key="wide", Body=body)
     assert until(lambda: is_free(lonely))
@@ -71,7 +71,7 @@ def test_a_client_that_goes_away_stops_its_query_and_frees_what_it_held(
     assert "Traceback" not in log
     if sql == SLOW:
         scanned = map(int, re.findall(r"select scanned (\d+)", log))
-        # A machine that stands still may be late with one of the two.
+        # On a stalled machine, one of the two may be late.
         assert min((size for size in scanned if size > 100), default=0) < len(body), "it went on"
 
 
@@ -83,7 +83,7 @@ def test_a_silent_query_shows_each_second_that_it_lives(s3: S3Process, bucket: s
     signs = found.kinds.count("Cont")
     print(f"{signs} signs of life in {took:.1f} s")
     assert found.kinds == ["Cont"] * signs + ["Stats", "End"]
-    # A machine that is busy may be late with some.
+    # On a busy machine, some may be late.
     assert signs >= int(took / 2) - 1
 
 

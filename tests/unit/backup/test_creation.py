@@ -9,7 +9,6 @@ import pytest
 
 from fixtures.backups import BackedUpSite
 from snowmelt import failpoints
-from snowmelt.backup.catalog_tables import LOCAL_TABLES, list_exported_tables
 from snowmelt.backup.manifests import BackupRejected, SourceDamaged
 from snowmelt.catalog import model
 from snowmelt.catalog.objects.s3_buckets import create_bucket, find_bucket
@@ -35,9 +34,9 @@ def test_only_new_objects_are_copied(site: BackedUpSite) -> None:
 
 
 def test_every_table_of_the_catalog_is_exported_or_local() -> None:
-    exported = {table.name for table in list_exported_tables()}
-    assert exported | LOCAL_TABLES == set(model.metadata.tables)
-    assert not exported & LOCAL_TABLES
+    exported = {table.name for table in model.list_portable_tables()}
+    assert exported | model.LOCAL_TABLES == set(model.metadata.tables)
+    assert not exported & model.LOCAL_TABLES
 
 
 def test_clean_up_waits_for_a_backup_and_goes_on_after_it(site: BackedUpSite) -> None:

@@ -91,7 +91,7 @@ def test_what_would_be_passed_over_is_said(
     snowmelt: Callable[..., Finished], snowmelt_process: Callable[..., Finished]
 ) -> None:
     ended = snowmelt("serve", "--backend", "logs=/var/log", "--s3-port", "0")
-    assert (ended.returncode, "--s3-port 0 leaves out" in ended.stderr) == (1, True)
+    assert (ended.returncode, "--s3-port 0 disables" in ended.stderr) == (1, True)
     ended = snowmelt_process("serve", leese_s="5", stage_url="nowhere://x", s3_port="0")
     assert ended.returncode == 1
     assert "Unknown setting SNOWMELT_LEESE_S in the environment" in ended.stderr
@@ -160,7 +160,7 @@ def test_ctrl_c_is_quiet(snowmelt: Callable[..., Finished], tmp_path: Path) -> N
         stderr=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"Looking for chunks to migrate every 60 s\n"
+        assert process.stdout.readline() == b"Checking for chunks to migrate every 60 s\n"
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=200) == (b"", b"")
         # CPython ends by the signal itself when it came while text was executed, as dataclasses do

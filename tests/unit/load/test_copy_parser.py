@@ -240,7 +240,6 @@ def test_the_limit_of_rejects() -> None:
         ("COPY t FROM 'x' FILTER", "Expected the name of a filter", 23),
         ("COPY t FROM 'x' WITH DELIMITER ','", "Expected FILTER or PARSER after WITH", 22),
         ("COPY t FROM 'x' NATIVE", "NATIVE is not supported", 17),
-        ("COPY t FROM 'x' ORC", "ORC is not supported", 17),
         ("COPY t FROM 'x' RETURNREJECTED", "not supported", 17),
         ("COPY t FROM 'x' RECORD TERMINATOR ''", "The record terminator is empty", 17),
         ("COPY t FROM 'x' REJECTED DATA 'd' ON n", "Remove ON", 35),

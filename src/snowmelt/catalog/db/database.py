@@ -28,12 +28,14 @@ from sqlalchemy import Connection, event
 from sqlalchemy.pool import QueuePool
 
 from snowmelt.catalog import model
+from snowmelt.catalog.db.replication_triggers import READ_ONLY_MESSAGE, refresh_triggers
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import (
     CatalogBusy,
     CatalogUnavailable,
     ConfigurationError,
     MissingExtra,
+    SiteReadOnly,
     SnowmeltError,
     TransactionConflict,
     UnknownOutcome,
@@ -117,7 +119,7 @@ class Database:
             try:
                 yield connection
             except sa.exc.DBAPIError as error:
-                if _sqlstate(error) == _READ_ONLY_SQLSTATE:
+                if _sqlstate(error) == _READ_ONLY_SQLSTATE and READ_ONLY_MESSAGE not in str(error):
                     # The next connection may reach the primary server.
                     connection.invalidate()
                 raise
@@ -188,6 +190,8 @@ class Database:
             ("SQLITE_BUSY", "SQLITE_LOCKED")
         ):
             return CatalogBusy(seconds=self._busy_timeout_s)
+        if READ_ONLY_MESSAGE in str(error.orig):
+            return SiteReadOnly()
         if state == _READ_ONLY_SQLSTATE:
             return CatalogUnavailable(reason="the database takes no writes (it is read-only)")
         if isinstance(error, sa.exc.OperationalError):
@@ -558,7 +562,7 @@ def _execute_when_free(cursor: Any, statement: str, timeout_s: float) -> bool:
 _log = logging.getLogger(__name__)
 
 # The schema version that this program requires. Versions have four digits.
-SCHEMA_VERSION = "0018"
+SCHEMA_VERSION = "0019"
 # Arbitrary ID of the advisory lock that the upgrading process holds.
 _UPGRADE_LOCK_ID = 0x534E4F574D454C54 >> 1
 # Alembic's name for its version table.
@@ -617,6 +621,7 @@ def upgrade_schema(connection: sa.Connection, now: dt.datetime) -> None:
         for step in steps.ops if steps is not None else ():
             for each in getattr(step, "ops", [step]):
                 operations.invoke(each)
+        refresh_triggers(connection)
     connection.execute(sa.delete(_VERSION_TABLE))
     connection.execute(sa.insert(_VERSION_TABLE).values(version_num=SCHEMA_VERSION))
     _log.info("the catalog is of version %s now; before: %s", SCHEMA_VERSION, current or "none")

@@ -35,7 +35,7 @@ def replace_nul(text: str | None) -> str | None:
 
 
 def make_insert(
-    database: sa.Connection | str, table: sa.Table
+    database: sa.Connection | str, table: sa.TableClause
 ) -> sqlite.Insert | postgresql.Insert:
     """Return an INSERT that supports ON CONFLICT, for the dialect of a connection."""
     dialect = database if isinstance(database, str) else database.dialect.name

@@ -27,6 +27,11 @@ def to_microseconds(timestamp: dt.datetime) -> int:
     return (timestamp - _EPOCH) // _MICROSECOND
 
 
+def from_microseconds(stored: int) -> dt.datetime:
+    """Return the instant of a stored form."""
+    return _EPOCH + stored * _MICROSECOND
+
+
 class UtcTimestamp(sa.TypeDecorator[dt.datetime]):
     """Column type: an aware datetime, stored as microseconds since 1970."""
 
@@ -41,7 +46,7 @@ class UtcTimestamp(sa.TypeDecorator[dt.datetime]):
     def process_result_value(self, value: int | None, dialect: sa.Dialect) -> dt.datetime | None:
         """Return an aware datetime in UTC."""
         del dialect
-        return None if value is None else _EPOCH + value * _MICROSECOND
+        return None if value is None else from_microseconds(value)
 
 
 metadata = sa.MetaData(
@@ -448,3 +453,55 @@ upload_parts = _define_table(
 )
 # Unreferenced files that are to be deleted. A row is deleted after its file.
 dropped_files = _define_table("dropped_files", "file text!, dropped_at time")
+
+# Replication to other sites. There is at most one group, which has the whole installation. `role` is that
+# of this site: `primary`, `closing` (about to hand over), `secondary` or `fenced` (a former primary).
+# `epoch` numbers the lines of history; each promotion begins a new one. `point` is the last numbered state of
+# a primary, and on other sites the one that they have. From `protected_from` on a primary reports only
+# offset tokens that a secondary has. A secondary may be promoted once it has the state `promotable_from`.
+# `settings` is JSON, written by `objects.failover_groups`.
+failover_groups = _define_table(
+    "failover_groups",
+    "name text!, kind text, role text, site text, site_number int, epoch bigint, point bigint,"
+    "protected_from bigint?, promotable_from bigint?, primary_url text?, settings text, owner text,"
+    "created_at time, state_at time?, applied_at time?, last_error text?, handed_to text?, suspended flag,"
+    "switch_requested flag, applying flag",
+)
+# Sites that follow this one. `point` is the last state that the site has, NULL before its first one.
+replica_slots = _define_table(
+    "replica_slots", "site text!, site_number int, url text?, point bigint?, requested_at time"
+)
+# Rows of replicated tables that were written, by their keys as JSON arrays. The transaction that takes the
+# next state sets `point`.
+changed_rows = _define_table(
+    "changed_rows",
+    "change_id id, table_name text, row_key text, point bigint?",
+    sa.Index("ix_changed_rows_point", "point"),
+)
+# Channels as the secondaries have them.
+told_channels = _define_table(
+    "told_channels",
+    "channel_id bigint!, client_sequencer bigint, row_sequencer bigint, offset_token text?",
+)
+# What a former primary had alone when it joined the new line. `detail` is JSON.
+set_aside = _define_table(
+    "set_aside",
+    "set_aside_id id, epoch bigint, kind text, table_name text, channel text?, detail text,"
+    "path text?, at time",
+)
+
+# State of processes and stores of one installation. It belongs to no backup, and is not replicated:
+# services, unregistered blobs, unfinished uploads, published snapshots. `deployment` is new in a restored
+# installation.
+LOCAL_TABLES = frozenset(
+    {
+        *("deployment", "services", "sightings", "dropped_files"),
+        *("fresh_files", "published_snapshots", "snapshot_demand", "uploads", "upload_parts"),
+        *("failover_groups", "replica_slots", "changed_rows", "told_channels", "set_aside"),
+    }
+)
+
+
+def list_portable_tables() -> list[sa.Table]:
+    """Return the tables that backups and other sites have; a referenced table comes first."""
+    return [table for table in metadata.sorted_tables if table.name not in LOCAL_TABLES]

@@ -25,6 +25,9 @@ ObjectKind = Literal[
 # This privilege shows names, counts and history of tables, but no rows. It is granted on a table, a
 # schema, a database, or the account.
 MONITOR = "MONITOR"
+# Privileges on the account: to follow this installation, and to promote or fence a site.
+REPLICATE = "REPLICATE"
+FAILOVER = "FAILOVER"
 # Privileges on a table to change its rows.
 ROW_PRIVILEGES = ("INSERT", "UPDATE", "DELETE")
 PRIVILEGES: dict[ObjectKind, tuple[str, ...]] = {

@@ -23,7 +23,7 @@ from snowmelt.catalog.objects.tables import PipeRecord, list_pipes
 _FILE_PIPES = model.file_pipes
 _PIPE_FILES = model.pipe_files
 _NOTICES = model.pipe_notices
-# A file that a request names again within this time is not loaded again; as long does Snowpipe.
+# A file that is named again within this time is not loaded again, as in Snowpipe.
 NOTICE_RETENTION = dt.timedelta(days=14)
 
 
@@ -42,8 +42,8 @@ class FilePipeRecord:
     `refresh_at` is the time of the last request to list all files and retry failed ones.
     `refreshed_at` is the time of the last completed request. `listed_at` is when the worker last
     listed files. `last_error` is an error that stops the whole pipe. `attempts` counts loads that
-    began and did not end. `attempted_file` is the file of such a load if it had only one. With
-    `named_only` the pipe loads only files that requests name.
+    began and did not end. `attempted_file` is the file of such a load if it had only one. If
+    `named_only` is True, the pipe loads only files that are named in requests.
     """
 
     paused: bool
@@ -79,7 +79,7 @@ class PipeFileRecord:
 
 
 def create_file_pipe(connection: Connection, pipe_id: int, *, named_only: bool = False) -> None:
-    """Add the state of a new pipe that loads files; with `named_only`, only files that requests name."""
+    """Add the state of a new pipe that loads files. With `named_only`, only files named in requests."""
     connection.execute(
         sa.insert(_FILE_PIPES).values(pipe_id=pipe_id, paused=False, named_only=named_only)
     )
@@ -173,12 +173,12 @@ def delete_pipe_files(
     connection.execute(query)
 
 
-# Files that requests name.
+# Files named in requests.
 
 
 @dataclass(frozen=True, slots=True)
 class FileNotice:
-    """A file that a request named and that waits for its load. `path` is absolute, or a URL."""
+    """A file that was named in a request and is not loaded yet. `path` is an absolute path or a URL."""
 
     path: str
     received_at: dt.datetime
@@ -187,9 +187,10 @@ class FileNotice:
 def save_notices(
     connection: Connection, pipe_id: int, paths: Collection[str], now: dt.datetime
 ) -> list[str]:
-    """Record files that a request names; return those that are left out.
+    """Record files that a request names. Return those that are skipped.
 
-    A file is left out if an earlier request of the retention named it, unless its load failed since.
+    A file is skipped if a request within the retention time has named it, unless its load failed
+    since then.
     """
     names = encode_array(sorted(set(paths)))
     connection.execute(
@@ -231,7 +232,7 @@ def save_notices(
 
 
 def list_waiting_notices(connection: Connection, pipe_id: int) -> list[FileNotice]:
-    """Return the named files that are neither loaded nor abandoned, the oldest first."""
+    """Return the named files that are neither loaded nor abandoned, oldest first."""
     query = (
         sa.select(_NOTICES.c.path, _NOTICES.c.received_at)
         .where(_NOTICES.c.pipe_id == pipe_id, _NOTICES.c.ended_at.is_(None))
@@ -243,7 +244,7 @@ def list_waiting_notices(connection: Connection, pipe_id: int) -> list[FileNotic
 def end_notices(
     connection: Connection, pipe_id: int, paths: Collection[str], now: dt.datetime
 ) -> None:
-    """Record that files no longer wait: they are loaded, or are not tried again."""
+    """Record that named files are loaded or abandoned."""
     connection.execute(
         sa.update(_NOTICES)
         .where(
@@ -255,7 +256,7 @@ def end_notices(
 
 @dataclass(frozen=True, slots=True)
 class PipeFileEvent:
-    """What became of a file of a pipe at an instant. `error` is why it is not loaded, or its first reject."""
+    """Outcome of a file of a pipe. `error` is the reason why it was not loaded, or its first reject."""
 
     path: str
     at: dt.datetime
@@ -275,7 +276,7 @@ def list_file_events(
     start: dt.datetime,
     end: dt.datetime,
 ) -> list[PipeFileEvent]:
-    """Return the files that a pipe loaded or could not load from `start` to before `end`, in order."""
+    """Return the outcomes of a pipe's files from `start` (inclusive) to `end` (exclusive), in order."""
     loads, files = model.loads, model.loaded_files
     received = sa.and_(_NOTICES.c.pipe_id == pipe.pipe_id, _NOTICES.c.path == files.c.path)
     loaded = (

@@ -20,6 +20,7 @@ from snowmelt.catalog.sql.lexer import PIPE_STATUS_FUNCTION, TokenKind, is_query
 from snowmelt.catalog.statements import (
     buckets,
     external_functions,
+    failover_groups,
     grants,
     integrations,
     libraries,
@@ -137,6 +138,7 @@ _KINDS = {
         *libraries.KINDS,
         *external_functions.KINDS,
         *integrations.KINDS,
+        *failover_groups.KINDS,
         *libraries.SKIPPED_KINDS,
     )
 }
@@ -157,6 +159,7 @@ LISTINGS = {
         external_functions.FUNCTIONS,
         *integrations.LISTINGS,
         pipes.PIPES,
+        *failover_groups.LISTINGS,
     )
 }
 _UNSUPPORTED_TABLE_KINDS = (
@@ -255,7 +258,7 @@ def _parse_alter(cursor: TokenCursor) -> Statement:
     if kind is None or kind.alter is None:
         raise cursor.make_error(
             f"ALTER {at.source_text or 'alone'} is not supported: there are ALTER DATABASE, SCHEMA, "
-            "TABLE, USER, BUCKET, FUNCTION, PIPE and INTEGRATION alone",
+            "TABLE, USER, BUCKET, FUNCTION, PIPE, INTEGRATION and FAILOVER GROUP alone",
             at,
         )
     return kind.alter(cursor, cursor.accept("IF", "EXISTS"))

@@ -9,7 +9,13 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from snowmelt.catalog.model.records import MONITOR, PRIVILEGES, ObjectKind
+from snowmelt.catalog.model.records import (
+    FAILOVER,
+    MONITOR,
+    PRIVILEGES,
+    REPLICATE,
+    ObjectKind,
+)
 from snowmelt.catalog.objects import namespaces, s3_buckets, tables
 from snowmelt.catalog.objects.external_functions import (
     list_api_integrations,
@@ -321,7 +327,7 @@ def _map_scope_ids_to_names(connection: Connection) -> dict[tuple[str, int], str
     return names
 
 
-_ACCOUNT_PRIVILEGES = ("CREATE BUCKET", "CREATE INTEGRATION", MONITOR)
+_ACCOUNT_PRIVILEGES = ("CREATE BUCKET", "CREATE INTEGRATION", MONITOR, REPLICATE, FAILOVER)
 
 
 def parse_grant_or_revoke(revoke: bool, cursor: TokenCursor) -> Statement:

@@ -1,7 +1,7 @@
 """Statements on pipes: CREATE, ALTER, DROP, DESCRIBE, SHOW and SYSTEM$PIPE_STATUS.
 
-A pipe accepts streamed rows, or loads files: new files of a location (AUTO_INGEST = TRUE), or the files
-that requests name. The session's `check_file_copy` validates the COPY of files.
+A pipe accepts streamed rows, or it loads files: new files of a location (AUTO_INGEST = TRUE), or
+files named in requests. The session's `check_file_copy` validates the COPY of files.
 """
 
 from __future__ import annotations

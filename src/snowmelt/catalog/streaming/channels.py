@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db import dialect as sets
+from snowmelt.catalog.db.replication_triggers import require_writable
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects.channel_tombstones import (
     find_tombstones,
@@ -196,7 +197,9 @@ def open_channels(
 
     Raises:
         TableNotFound: If the table was dropped meanwhile.
+        SiteReadOnly: If another site is the primary.
     """
+    require_writable(connection)
     if not lock_tables(connection, [table.table_id]):
         raise TableNotFound(table=table.name)
     stored_opens = _find_stored_opens(connection, table.table_id, requests)
@@ -317,7 +320,9 @@ def drop_channel(
     Raises:
         ChannelFenced: If another client has opened the channel since.
         ChannelNotFound: If it does not exist.
+        SiteReadOnly: If another site is the primary.
     """
+    require_writable(connection)
     lock_tables(connection, [table.table_id])
     row = _find_channel_row(connection, table.table_id, channel)
     if row is None:

@@ -26,6 +26,7 @@ from sqlalchemy import Connection
 from snowmelt.catalog import model
 from snowmelt.catalog.db import dialect as sets
 from snowmelt.catalog.db.dialect import encode_array, in_array, make_insert
+from snowmelt.catalog.db.replication_triggers import require_writable
 from snowmelt.catalog.jobs.lineage import add_rowless_commits
 from snowmelt.catalog.model.records import ACCOUNTADMIN, PUBLIC
 from snowmelt.catalog.objects.channel_tombstones import find_tombstones
@@ -575,9 +576,13 @@ def register_chunks(
         offers: Verified chunks. They include chunks with a `rejection`, which may be repetitions.
         now: Current time, used for the age of blobs. The order of commits does not depend on it.
         commit_cache: Cache that the caller reuses for all groups. None: no cache.
+
+    Raises:
+        SiteReadOnly: If another site is the primary.
     """
     if not offers:
         return []
+    require_writable(connection)
     commit_state = lock_and_load_commit_state(
         connection, offers, now, commit_cache or CommitCache()
     )

@@ -26,8 +26,8 @@ EXAMPLES = """examples:
   snowmelt serve --tls-cert certs/server.pem --tls-key certs/server.key
 
 Clients trust the authority with ca_file="certs/ca.pem" for snowmelt.Client, AWS_CA_BUNDLE for the AWS
-CLI and boto3, SSL_CERT_FILE for most others. Run again, it renews the certificate and keeps the authority;
-`kill -HUP` makes a running service show the new one.
+CLI and boto3, SSL_CERT_FILE for most others. Repeating the command renews the certificate and keeps the
+authority. `kill -HUP` makes a running service use the new certificate.
 """
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _AUTHORITY_VALIDITY_DAYS, _SERVER_VALIDITY_DAYS = 3650, 397
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     hosts = tuple(dict.fromkeys((*_LOCAL_HOSTS, *options.host)))
     authority, key = _load_or_create_authority(folder, now)
     _write_server_certificate(folder, authority, key, hosts, now)
-    print(f"Authority: {folder / 'ca.pem'} (give it to clients; keep ca.key to yourself)")
+    print(f"Authority: {folder / 'ca.pem'} (give it to clients; keep ca.key secret)")
     print(
         f"Certificate for {', '.join(hosts)}, {_SERVER_VALIDITY_DAYS} days: {folder / 'server.pem'}"
     )
@@ -105,7 +105,7 @@ def _check_overwrite(folder: Path) -> None:
         shown.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):
         raise refused(
-            "server.pem", "the file already exists and is no certificate of this folder's authority"
+            "server.pem", "the file already exists, and this folder's authority did not issue it"
         ) from None
 
 

@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         actions,
         "drop",
         _drop_channel,
-        help="drop a channel and forget its offset token",
-        description="Drop a channel and forget its offset token. Committed rows stay. The service "
+        help="drop a channel and its offset token",
+        description="Drop a channel and its offset token. Committed rows stay. The service "
         "rejects rows that its client has not committed.",
     )
     dropping.add_argument(

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="discard a quarantined chunk (its rows are lost) so that its table can be queried again",
         description="Discard a quarantined chunk. Its rows are lost. A table with a quarantined chunk "
         "cannot be queried until the blob is restored from a backup, or the chunk is discarded. "
-        "Clean-up deletes the blob of a discarded chunk.",
+        "Garbage collection deletes the blob of a discarded chunk.",
     )
     giving.add_argument(
         "chunk", type=int, help="number of the chunk, as shown by `snowmelt chunks list`"
@@ -87,6 +87,6 @@ def _discard_chunk(options: argparse.Namespace) -> None:
             connection, table.table_id, SystemClock().now(), seq=lost.seq
         )
     print(
-        f"Chunk {lost.seq} of {name} is given up, with {format_count(lost.rows, 'row')}. The rest of the table "
+        f"Chunk {lost.seq} of {name} discarded, with {format_count(lost.rows, 'row')}. The rest of the table "
         "can be queried."
     )

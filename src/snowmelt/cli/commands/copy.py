@@ -22,6 +22,7 @@ from snowmelt.cli.command_context import (
 from snowmelt.cli.output import add_format_option, format_count, print_rows
 from snowmelt.cli.spark_session import opening_spark_session, translating_spark_errors
 from snowmelt.errors import SnowmeltError, UserError
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     from snowmelt.config import Settings
@@ -35,12 +36,13 @@ EXAMPLES = """examples:
   snowmelt copy "COPY demo.public.t FROM '/data/*.csv.gz' DELIMITER ',' SKIP 1"
   snowmelt copy "COPY demo.public.t FROM STDIN PARSER fjsonparser()" < rows.json
   snowmelt copy -f load.sql --spark
+  snowmelt copy --create "COPY demo.public.t FROM '/data/*.parquet' PARQUET"
   snowmelt copy --watch "COPY demo.public.t FROM '/data/in/*.csv' DELIMITER ','"
   snowmelt copy --profile production "COPY demo.public.t FROM 's3://bucket/day/*.parquet' PARQUET"
 
-The load runs in this process; with --spark as a Spark job; with --url or --profile on the service,
-for role ACCOUNTADMIN only. It loads all files or nothing. It skips files that the table has already,
-unless the statement says FORCE.
+The load runs in this process, with --spark as a Spark job, or with --url or --profile on the service
+(only for role ACCOUNTADMIN). It loads all files or none. It skips files that the table already has,
+unless the statement contains FORCE.
 """
 
 
@@ -49,6 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--file", type=Path, help="read the statement from this file")
     add_format_option(parser)
     parser.add_argument("--spark", action="store_true", help="run the load as a Spark job")
+    parser.add_argument(
+        "--create",
+        action="store_true",
+        help="create the table if it does not exist, with columns inferred from the first file",
+    )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     watch = parser.add_argument_group("files that appear later")
     watch.add_argument(
@@ -74,6 +81,10 @@ def run(options: argparse.Namespace) -> int:
     if options.once and not options.watch:
         raise UserError("--once needs --watch: without it the load ends by itself.")
     if is_remote(options):
+        if options.create:
+            raise UserError(
+                "--create reads files on this machine. On a service, create the table first."
+            )
         if options.watch:
             raise UserError(
                 "For a service, create a pipe: CREATE PIPE … AUTO_INGEST = TRUE AS COPY …."
@@ -87,12 +98,44 @@ def run(options: argparse.Namespace) -> int:
         runner = _create_task_runner(options, opened, progress)
         script = () if options.file is None else (str(options.file),)
         context = make_copy_context(options, settings, database, *script)
+        if options.create:
+            _create_missing_table(context, text)
         if options.watch:
             return _watch_files(context, text, runner, options, settings)
         with translating_spark_errors():
             copied = run_copy(context, text, runner, on_progress=progress)
     print_copy_result(copied, options.format)
     return 0
+
+
+def _create_missing_table(context: CopyContext, text: str) -> None:
+    """Create the table of a COPY, with inferred columns, unless it exists."""
+    from snowmelt.catalog.objects.tables import find_table
+    from snowmelt.catalog.statements.executor import execute_statement
+    from snowmelt.errors import TableNotFound
+    from snowmelt.load.copy_parser import parse_copy
+    from snowmelt.loaders.schema_inference import build_create_table, infer_copy_columns
+    from snowmelt.schema.types import TableName
+
+    parts = parse_copy(text).table.parts
+    namespace = (context.default_database or "", context.default_schema or "PUBLIC")
+    try:
+        with context.database.reading() as connection:
+            find_table(connection, TableName(*namespace[: 3 - len(parts)], *parts))
+    except TableNotFound:
+        statement = build_create_table(text, infer_copy_columns(text))
+        execute_statement(
+            context.database,
+            statement,
+            role=context.role,
+            default_database=_display(context.default_database),
+            default_schema=_display(context.default_schema),
+        )
+        print(statement, file=sys.stderr, flush=True)
+
+
+def _display(name: str | None) -> str | None:
+    return None if name is None else to_display_name(name)
 
 
 def _watch_files(
@@ -160,7 +203,7 @@ def print_copy_result(result: CopyResult, output_format: str) -> None:
         return
     totals = result.totals
     for path, other in result.duplicate_paths:
-        print(f"left out: {path}: it is the same file as {other}", file=sys.stderr)
+        print(f"skipped: {path}: it is the same file as {other}", file=sys.stderr)
     if result.load_id is None:
         before = format_count(result.skipped_files, "file")
         hint = "it" if result.skipped_files == 1 else "them"
@@ -188,7 +231,7 @@ def print_copy_result(result: CopyResult, output_format: str) -> None:
     for path, reason in result.failed_files:
         print(f"left out: {path}: {reason}", file=sys.stderr)
     if totals.rejects:
-        where = result.rejected_to or "kept nowhere: add REJECTED DATA AS TABLE to keep them"
+        where = result.rejected_to or "not kept: add REJECTED DATA AS TABLE to keep them"
         print(f"{format_count(totals.rejects, 'record')} rejected, {where}", file=sys.stderr)
         for reason, count in result.reject_reasons:
             print(f"  {count:,} × {reason}", file=sys.stderr)

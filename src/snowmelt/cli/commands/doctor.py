@@ -52,7 +52,7 @@ EXAMPLES = """examples:
   snowmelt doctor
   snowmelt doctor --data-dir /var/lib/snowmelt --format json
 
-Exit code 1 if a check fails. A note is about an optional part, or about a problem to come. The checks
+Exit code 1 if a check fails. A note is about an optional part, or a problem that is not urgent. The checks
 write a small object to stage and warehouse and delete it. They change nothing else.
 """
 _HEALTH_TIMEOUT_S = 2.0
@@ -61,7 +61,10 @@ _WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - compar
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--format", choices=("text", "json"), default="text", help="json: an object a line"
+        "--format",
+        choices=("text", "json"),
+        default="text",
+        help="output format; json prints one object per line (default: %(default)s)",
     )
 
 
@@ -232,8 +235,8 @@ def check_services(
             minutes = (now - service.seen_at).total_seconds() / 60
             yield note(
                 "services",
-                f"{_format_service(service)}, process {service.process}, has not reported for "
-                f"{minutes:,.0f} min and was not stopped regularly",
+                f"{_format_service(service)}, process {service.process}, has sent no heartbeat for "
+                f"{minutes:,.0f} min and was not stopped gracefully",
             )
     versions = sorted({service.version for service in running})
     if len(versions) > 1:
@@ -563,7 +566,7 @@ def _check_java() -> CheckResult:
             command, capture_output=True, text=True, check=False, timeout=_JAVA_TIMEOUT_S
         ).stderr
         version = told.partition('"')[2].partition('"')[0]
-    name = f"Java {version}" if version else "a Java that does not tell its version"
+    name = f"Java {version}" if version else "Java of unknown version"
     return fine("java", f"{name} at {home}, {origin}")
 
 

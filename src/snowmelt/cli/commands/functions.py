@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from snowmelt.functions.service.asgi import AsgiApp
 
 NAME = "functions"
-SUMMARY = "host, try, record and disturb services that SQL calls"
+SUMMARY = "run, call, record and fault-inject external function services"
 EXAMPLES = """examples:
   snowmelt functions serve geo.py --port 8700
   snowmelt functions serve --lambda handler.py:handler --port 8700
@@ -39,15 +39,15 @@ _SERVE_EXAMPLES = """examples:
   snowmelt functions serve geo.py:svc --host 0.0.0.0 --port 8700
   snowmelt functions serve --lambda handler.py:handler --events http
 
-geo.py makes a RemoteService and declares its functions. --lambda hosts a handler written for AWS
-as the gateway in front of it would; --events says whose events it expects.
+geo.py creates a RemoteService and declares its functions. --lambda runs a handler written for AWS Lambda.
+--events selects the format of the events that it expects.
 """
 _CALL_EXAMPLES = """examples:
   snowmelt functions call http://127.0.0.1:8700/city --csv points.csv
   snowmelt functions call URL --csv - --arguments "(n NUMBER)" --returns VARIANT --format json
 
-Columns of the CSV are the arguments in order; an empty field is NULL. Without --arguments all are
-VARCHAR. Replies of 202 are waited for; 429, 5xx and broken connections are tried again.
+The columns of the CSV file are the arguments in order. An empty field is NULL. Without --arguments, all
+arguments are VARCHAR. Polls after status 202. Retries after 429, 5xx and broken connections.
 """
 _FAULTS_EXAMPLES = """examples:
   snowmelt functions faults http://127.0.0.1:8700 --fault 429:first=3,retry-after=2
@@ -70,51 +70,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         return add_action(actions, name, run, help=does, epilog=epilog)
 
     serving = action(
-        "serve", "host a service, or a Lambda handler", _serve_functions, _SERVE_EXAMPLES
+        "serve", "run a service or a Lambda handler", _serve_functions, _SERVE_EXAMPLES
     )
     source = serving.add_mutually_exclusive_group(required=True)
-    source.add_argument("file", nargs="?", metavar="FILE.py[:NAME]", help="with a RemoteService")
+    source.add_argument(
+        "file", nargs="?", metavar="FILE.py[:NAME]", help="Python file that creates a RemoteService"
+    )
     source.add_argument("--lambda", dest="handler", metavar="FILE.py:HANDLER",
-                        help="a handler(event, context) as AWS calls it")  # fmt: skip
+                        help="Lambda handler: a function with the parameters event and context")  # fmt: skip
     serving.add_argument("--events", choices=("rest", "http", "alb", "url"), default="rest",
-                         help="whose events the handler expects (default: %(default)s)")  # fmt: skip
+                         help="format of the events that the handler expects (default: %(default)s)")  # fmt: skip
     serving.add_argument("--at-once", type=int, default=1, metavar="N",
-                         help="calls of the handler at a time (default: 1, as Lambda does)")  # fmt: skip
+                         help="maximum concurrent calls of the handler (default: 1, as in Lambda)")  # fmt: skip
     _add_listen_options(serving)
     writing = action(
         "sql", "print the statements that create a service's functions", _print_create_statements
     )
     writing.add_argument("file", metavar="FILE.py[:NAME]")
-    writing.add_argument("--url", required=True, help="of the service as callers reach it")
+    writing.add_argument("--url", required=True, help="URL of the service for callers")
     writing.add_argument("--integration", required=True, help="name of the API integration")
-    calling = action("call", "send rows of a CSV to a service", _call_service, _CALL_EXAMPLES)
-    calling.add_argument("url", help="of the function")
-    calling.add_argument("--csv", required=True, metavar="FILE", help="with a header; - for a pipe")
-    calling.add_argument("--arguments", metavar="LIST", help='such as "(lat FLOAT, lon FLOAT)"')
+    calling = action("call", "send rows of a CSV file to a function", _call_service, _CALL_EXAMPLES)
+    calling.add_argument("url", help="URL of the function")
+    calling.add_argument(
+        "--csv", required=True, metavar="FILE", help="CSV file with a header; - for standard input"
+    )
+    calling.add_argument(
+        "--arguments", metavar="LIST", help='arguments with types, such as "(lat FLOAT, lon FLOAT)"'
+    )
     calling.add_argument("--returns", default="VARIANT", help="type of the result (%(default)s)")
     calling.add_argument("--batch-rows", type=int, default=1000, metavar="N",
                          help="rows per request (default: %(default)s)")  # fmt: skip
     calling.add_argument("--header", action="append", default=[], metavar="NAME: VALUE",
-                         help="one more header; may be given several times")  # fmt: skip
+                         help="additional header; repeatable")  # fmt: skip
     calling.add_argument("--gzip", action="store_true", help="compress requests")
     calling.add_argument("--patience", type=float, default=600.0, metavar="SECONDS",
-                         help="for one batch (default: %(default)s)")  # fmt: skip
+                         help="timeout of a batch, in seconds (default: %(default)s)")  # fmt: skip
     calling.add_argument("--format", choices=("table", "json", "csv"), default="table")
-    recording = action("record", "pass calls on to a service and write them down", _record_calls)
+    recording = action("record", "forward calls to a service and record them", _record_calls)
     recording.add_argument("url", help="of the service")
     recording.add_argument(
-        "--out", required=True, metavar="FILE", help="appended to, a line a call"
+        "--out", required=True, metavar="FILE", help="file to append to, one line per call"
     )
     _add_listen_options(recording)
-    replaying = action("replay", "answer calls from what was recorded", _serve_recorded_calls)
-    replaying.add_argument("file", help="of `record`")
+    replaying = action("replay", "respond to calls from a recording", _serve_recorded_calls)
+    replaying.add_argument("file", help="file written by `record`")
     _add_listen_options(replaying)
     disturbing = action(
-        "faults", "pass calls on to a service and break some", _inject_faults, _FAULTS_EXAMPLES
+        "faults", "forward calls to a service and inject faults", _inject_faults, _FAULTS_EXAMPLES
     )
     disturbing.add_argument("url", help="of the service")
     disturbing.add_argument("--fault", action="append", default=[], metavar="KIND[:RULES]",
-                            help="may be given several times")  # fmt: skip
+                            help="fault to inject; repeatable")  # fmt: skip
     _add_listen_options(disturbing)
 
 
@@ -168,7 +174,9 @@ def _load_app(options: argparse.Namespace) -> tuple[AsgiApp, str]:
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     path, _, name = options.handler.rpartition(":")
     if not path:
-        raise UserError(f"{options.handler} names no handler; handler.py:handler does.")
+        raise UserError(
+            f"Invalid handler {options.handler}. Expected FILE.py:FUNCTION, for example handler.py:handler."
+        )
     handler = getattr(_load_module(path), name, None)
     if not callable(handler):
         raise UserError(f"{path} has no function {name}.")
@@ -188,19 +196,19 @@ def _load_service(source: str) -> RemoteService:
     else:
         found = [each for each in vars(module).values() if isinstance(each, RemoteService)]
     if len(found) > 1:
-        raise UserError(f"{path} makes {len(found)} services; say which: {path}:NAME.")
+        raise UserError(f"{path} defines {len(found)} services. Specify one as {path}:NAME.")
     if not found or not isinstance(found[0], RemoteService):
-        raise UserError(f"{path} makes no RemoteService{f' called {name}' if name else ''}.")
+        raise UserError(f"{path} defines no RemoteService{f' named {name}' if name else ''}.")
     return found[0]
 
 
 def _load_module(path: str) -> Any:
     file = Path(path)
     if not file.is_file():
-        raise UserError(f"There is no file {path}.")
+        raise UserError(f"File {path} not found.")
     spec = spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
-        raise UserError(f"{path} is no Python file.")
+        raise UserError(f"{path} is not a Python file.")
     # Let the file import modules from its folder.
     sys.path.insert(0, str(file.parent.resolve()))
     module = module_from_spec(spec)
@@ -223,7 +231,9 @@ def _call_service(options: argparse.Namespace) -> int:
         rows = csv.reader(lines)
         columns = next(rows, None)
         if not columns:
-            raise UserError(f"{options.csv} is empty; its first line must name the arguments.")
+            raise UserError(
+                f"{options.csv} is empty. Its first line must contain the names of the arguments."
+            )
         signature = _build_signature(options, columns)
         asker = ServiceProbe(
             options.url,
@@ -251,7 +261,7 @@ def _opening_input_lines(path: str) -> Iterator[Iterator[str]]:
 def _parse_header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon:
-        raise UserError(f"{text} is no header; NAME: VALUE is.")
+        raise UserError(f"Invalid header {text}. Expected NAME: VALUE.")
     return name.strip(), value.strip()
 
 

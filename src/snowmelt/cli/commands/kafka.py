@@ -41,9 +41,9 @@ EXAMPLES = """examples:
   snowmelt kafka --stream --settings connect.properties
   snowmelt kafka run connectors.toml
 
-In frames (the default), one COPY loads the new messages every --frame seconds, into the catalog of
-the data folder. With --stream, rows go through a service, a channel for each partition, and are
-visible after about a second. In both modes each message becomes a row once, even after a crash.
+By default, one COPY loads the available messages every --frame seconds, directly into the catalog
+of the data folder. With --stream, rows are sent to a service, with a channel for each partition, and
+are visible within seconds. In both cases each message is loaded exactly once, even after a crash.
 `run` starts the connectors of a file, and restarts those that fail.
 """
 _STREAM_OPTIONS = ("evolve", "errors_tolerance", "dead_letter_topic", "from_time", "on_new_source")
@@ -174,7 +174,7 @@ def run(options: argparse.Namespace) -> int:
         return run_action(options)
     buffers = [vars(options)[each] or 0 for each in _BUFFER_OPTIONS]
     if options.frame <= 0 or min(buffers) < 0:
-        raise UserError("A frame is longer than nothing, and buffers are not negative.")
+        raise UserError("Invalid limits: expected --frame above 0 s, and --buffer-… of at least 0.")
     with stopping_on_signals() as stop:
         if options.stream:
             _stream_messages(options, stop)
@@ -182,7 +182,8 @@ def run(options: argparse.Namespace) -> int:
             _load_frames(options, stop)
         if options.once and not options.stream and stop.is_set():
             print(
-                "snowmelt: stopped before the end offsets; run it again to go on", file=sys.stderr
+                "snowmelt: stopped before the end offsets; run the command again to continue",
+                file=sys.stderr,
             )
             return 1
     return 0
@@ -190,7 +191,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_supervisor(options: argparse.Namespace) -> None:
     from snowmelt.load.kafka.connection import KafkaConnection
-    from snowmelt.loaders.kafka.connector import KafkaConnector
+    from snowmelt.loaders.kafka.connector import MAX_CLIENT_LAG, KafkaConnector
     from snowmelt.loaders.kafka.supervisor import (
         KafkaSupervisor,
         read_supervisor_settings,
@@ -219,7 +220,7 @@ def _run_supervisor(options: argparse.Namespace) -> None:
                     _write_rejection(writer, rejected, connector=status.name)
 
             connection = KafkaConnection(connector.brokers, connector.group, connector.librdkafka)
-            with create_client(login, connector.login) as client:
+            with create_client(login, connector.login, max_client_lag=MAX_CLIENT_LAG) as client:
                 yield KafkaConnector(connector.options, client, connection, SystemClock(), report)
 
         supervisor = KafkaSupervisor(settings, make_connector, SystemClock())
@@ -239,7 +240,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
 
     if not options.topic or len(options.topic) > 1 or options.table is None:
         raise UserError(
-            "Name one topic and one table: --topic and --table. --stream takes several."
+            "Frames require one --topic and one --table. Use --stream for several topics."
         )
     settings = load_settings(options)
     frames = KafkaFrameOptions(
@@ -262,7 +263,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
 
 def _stream_messages(options: argparse.Namespace, stop: threading.Event) -> None:
     from snowmelt.load.kafka.connection import KafkaConnection
-    from snowmelt.loaders.kafka.connector import KafkaConnector
+    from snowmelt.loaders.kafka.connector import MAX_CLIENT_LAG, KafkaConnector
     from snowmelt.loaders.kafka.connector_settings import parse_connector_settings
 
     settings = parse_connector_settings(_collect_settings(options))
@@ -271,7 +272,7 @@ def _stream_messages(options: argparse.Namespace, stop: threading.Event) -> None
     connection = KafkaConnection(settings.brokers, settings.group, settings.librdkafka)
     with (
         contextlib.closing(RejectionWriter(options)) as writer,
-        create_client(options, settings.login) as client,
+        create_client(options, settings.login, max_client_lag=MAX_CLIENT_LAG) as client,
     ):
 
         def report(rejected: RejectedMessage) -> None:

@@ -24,9 +24,9 @@ EXAMPLES = """examples:
   snowmelt load check filters.py --factory JsonFactory --input events.json
   snowmelt load check filters.py --factory Replace -p pattern=a -p replace_with=b
 
-A filter is given its input in pieces that are not its own, and filters one file after the other.
-The check cuts inputs in many ways, with new objects and with one again and again, and says where
-the output changes. The exit code is 1 if it does.
+COPY passes the input of a filter in blocks of any size, and may use a filter for several files.
+The check splits inputs in many ways, with new and with reused filter objects, and reports where
+the output differs. The exit code is 1 if it does.
 """
 
 _MAX_SHOWN_DIFFERENCES = 5
@@ -75,9 +75,9 @@ def run(options: argparse.Namespace) -> int:
         if len(report.differences) > _MAX_SHOWN_DIFFERENCES:
             print(f"  … and {len(report.differences) - _MAX_SHOWN_DIFFERENCES} more")
     if not (changed or answered):
-        print(f"{name}: it refuses all of it, so nothing is known of its output.")
+        print(f"{name}: it rejects all inputs, so its output could not be compared.")
         return 1
-    print(f"{name}: the output {'CHANGES' if changed else 'is always the same'}.")
+    print(f"{name}: the output {'DIFFERS' if changed else 'is always the same'}.")
     return int(changed)
 
 
@@ -120,7 +120,7 @@ def _find_only_filter(library: Library) -> str:
         names = [name for name in found if not name.startswith("_")]
     if len(names) != 1:
         listed = ", ".join(names) or "nothing"
-        raise UserError(f"{library.name} has {listed}; say which one with --factory.")
+        raise UserError(f"{library.name} has {listed}. Specify one with --factory.")
     return names[0]
 
 
@@ -130,7 +130,7 @@ def _parse_parameters(definition: PhaseDefinition[Any], given: Sequence[str]) ->
     for each in given:
         name, equals, text = each.partition("=")
         if not equals:
-            raise UserError(f"-p is {each!r}; it must be like name=value.")
+            raise UserError(f"Invalid -p {each!r}. Expected name=value.")
         values[name] = _parse_parameter_value(name, text, kinds.get(name.lower(), str))
     return values
 
@@ -141,4 +141,6 @@ def _parse_parameter_value(name: str, text: str, kind: type) -> object:
             return dt.timedelta(seconds=float(text))
         return kind(text) if kind in {int, float} else text
     except ValueError:
-        raise UserError(f"-p {name} is {text!r}, which is no {kind.__name__}.") from None
+        raise UserError(
+            f"Invalid -p {name}={text!r}: expected a value of type {kind.__name__}."
+        ) from None

@@ -27,11 +27,11 @@ EXAMPLES = """examples:
   snowmelt maintain --dry-run
   snowmelt maintain --table demo.public.flights --full
 
-Small files are joined once there are SNOWMELT_COMPACT_MIN_FILES of about a size, up to files of
-SNOWMELT_COMPACT_TARGET_BYTES; with --full two are enough. Queries, streams, migrations and loads
-go on meanwhile. What a running query may still read is kept for SNOWMELT_RETENTION_S, more than
-3,000 s.
-snowmelt serve does the same in the background; SNOWMELT_COMPACT=no turns that off.
+Small files are compacted when there are SNOWMELT_COMPACT_MIN_FILES of similar size, to files of up to
+SNOWMELT_COMPACT_TARGET_BYTES. With --full, two files are enough. Queries, streams, migrations and loads
+can run at the same time. Replaced files are kept for SNOWMELT_RETENTION_S (more than 3,000 s) for
+running queries.
+snowmelt serve does the same in the background, unless SNOWMELT_COMPACT=no.
 """
 _DRY_RUN_COLUMNS = ("table", "small files", "bytes", "files after", "snapshots to expire")
 _MIB = 1024 * 1024
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="database.schema.table, repeatable (default: all tables, and clean-up)",
+        help="database.schema.table, repeatable (default: all tables, and garbage collection)",
     )
     parser.add_argument(
         "--dry-run",
@@ -227,9 +227,13 @@ def _collect_garbage(database: Database, settings: Settings, clock: Clock) -> bo
         retention_s=settings.retention_s,
     )
     if collected.waits_for_backup:
-        print("clean-up waits until the running backup has ended", file=sys.stderr, flush=True)
+        print(
+            "garbage collection waits until the running backup has ended",
+            file=sys.stderr,
+            flush=True,
+        )
     for problem in collected.problems:
-        print(f"clean-up of {problem}", file=sys.stderr, flush=True)
+        print(f"garbage collection failed: {problem}", file=sys.stderr, flush=True)
     expired = garbage_collection.expire_idle_channels(
         database, clock, idle_s=settings.channel_idle_s
     )

@@ -14,8 +14,8 @@ EXAMPLES = """examples:
   snowmelt metadata demo.public.flights
   snowmelt metadata --format json
 
-With a table only the address is printed, for $(snowmelt metadata demo.public.flights). It changes with
-every migration. Chunks that are not migrated yet are not in it; without a table they are counted.
+With a table, only the location is printed, for use in $(snowmelt metadata demo.public.flights). It
+changes with every migration. It excludes unmigrated chunks, which are counted if no table is given.
 """
 
 _COLUMNS = ("table", "waiting_chunks", "metadata")

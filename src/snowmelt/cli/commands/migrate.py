@@ -34,10 +34,10 @@ EXAMPLES = """examples:
   snowmelt migrate demo.public.flights --engine local
   snowmelt migrate --loop
 
-Without --loop it ends when everything that was committed before it began is in native files.
-With it, it looks every SNOWMELT_MIGRATE_INTERVAL_S seconds for tables whose backlog has reached
-SNOWMELT_MIGRATE_MIN_BYTES, SNOWMELT_MIGRATE_MAX_CHUNKS or SNOWMELT_MIGRATE_MAX_AGE_S; and every
-SNOWMELT_COMPACT_INTERVAL_S seconds it does what snowmelt maintain does, unless SNOWMELT_COMPACT=no.
+Without --loop, the command ends when all rows that were committed before its start are in native files.
+With --loop, it checks every SNOWMELT_MIGRATE_INTERVAL_S seconds for tables whose backlog has reached
+SNOWMELT_MIGRATE_MIN_BYTES, SNOWMELT_MIGRATE_MAX_CHUNKS or SNOWMELT_MIGRATE_MAX_AGE_S. Every
+SNOWMELT_COMPACT_INTERVAL_S seconds it also does the work of `snowmelt maintain`, unless SNOWMELT_COMPACT=no.
 """
 _RETRY_INTERVAL_S = 0.5
 
@@ -103,7 +103,7 @@ class _MigrateCommand:
     def migrate_forever(self, names: Sequence[TableName]) -> None:
         """Migrate due tables, wait for the interval, and repeat. Never returns."""
         seconds = self._settings.migrate_interval_s
-        print(f"Looking for chunks to migrate every {seconds:g} s", flush=True)
+        print(f"Checking for chunks to migrate every {seconds:g} s", flush=True)
         maintainer = BackgroundMaintainer(self._database, self._settings, self._clock)
         while True:
             try:
@@ -190,7 +190,7 @@ class _MigrateCommand:
         return migrate
 
     def _read_sequences(self, names: Sequence[TableName]) -> dict[TableName, tuple[int, int]]:
-        """Return the last and the migrated sequence of these tables, or of all tables."""
+        """Return the last and the migrated commit sequence of these tables, or of all tables."""
         from snowmelt.catalog.objects.tables import find_table, list_tables
 
         with self._database.reading() as connection:

@@ -33,10 +33,10 @@ EXAMPLES = """examples:
   snowmelt replay demo.public.flights --rename dep=departure --without comment --set gate=null
   snowmelt replay demo.public.sales --csv id,name,price --delimiter '|'
 
-Each row goes in at most once, whatever is killed and however often this is run; rows stay in the error
-table, where lines with PROTOCOL 'replay' tell what went in. Run it after the reason is gone, such as
-after ALTER TABLE, or change the rows on their way. It reads the error table from the data folder, and
-inserts by the service.
+Each row is inserted at most once, even if the command is killed or repeated. Rows stay in the error
+table, where rows with PROTOCOL 'replay' record what was inserted. Run it after removing the cause, for
+example with ALTER TABLE, or change the rows with options. It reads the error table from the data
+folder, and inserts through the service.
 """
 _MAX_SHOWN_REASONS = 10
 
@@ -146,7 +146,9 @@ def _parse_timestamp(text: str | None) -> dt.datetime | None:
     try:
         found = dt.datetime.fromisoformat(text)
     except ValueError:
-        raise UserError(f"--since {text!r} is no instant such as 2026-11-21T10:00:00Z.") from None
+        raise UserError(
+            f"Invalid --since {text!r}. Expected a time such as 2026-11-21T10:00:00Z."
+        ) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
 
 
@@ -156,7 +158,9 @@ def _parse_timezone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError):
-        raise UserError(f"--time-zone {name!r} is no zone such as Europe/Berlin.") from None
+        raise UserError(
+            f"Unknown --time-zone {name!r}. Expected a time zone such as Europe/Berlin."
+        ) from None
 
 
 def _make_line_parser(
@@ -195,7 +199,7 @@ def _make_row_transform(options: argparse.Namespace) -> Change | None:
 def _parse_pair(text: str, option: str, syntax: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not (name and sign):
-        raise UserError(f"{option} {text!r} is not of the form {syntax}.")
+        raise UserError(f"Invalid {option} {text!r}. Expected {syntax}.")
     return name, value
 
 

@@ -28,8 +28,8 @@ EXAMPLES = """examples:
   snowmelt select "s3://bucket/logs/2026-*.csv" "select count(*) from s3object"
   snowmelt select old.csv 'select count(0) from stdin where int(_1)==7;' --dialect ceph-2020
 
-The name tells form and compression (.csv .tsv .json .jsonl .parquet, .gz .bz2 .zst) unless
-options do. A name with * or ? stands for many files or objects, which are read in order.
+The file extension determines format and compression (.csv .tsv .json .jsonl .parquet, .gz .bz2
+.zst), unless options specify them. * and ? match several files or objects, which are read in order.
 """
 
 _INPUT_FORMATS = ("csv", "lines", "json", "parquet")
@@ -37,35 +37,35 @@ _STDIN_SOURCE = "-"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", help="a path, - for standard input, or s3://bucket/key")
-    parser.add_argument("sql", help="one SELECT; the source is `from s3object`")
-    form = parser.add_argument_group("form of the source")
+    parser.add_argument("source", help="path, s3://bucket/key, or - for standard input")
+    parser.add_argument("sql", help="SELECT statement; the source is `from s3object`")
+    form = parser.add_argument_group("format of the source")
     form.add_argument(
-        "--input", choices=_INPUT_FORMATS, help="default: by the name's ending, or csv"
+        "--input", choices=_INPUT_FORMATS, help="format (default: by the file extension, or csv)"
     )
     form.add_argument("--header", choices=("none", "use", "ignore"), default="none",
-                      help="what the first CSV record is (default: data)")  # fmt: skip
-    form.add_argument("--delimiter", help=r"between CSV fields (default: , or \t for .tsv)")
-    form.add_argument("--record-delimiter", help=r"after CSV records (default: \n)")
-    form.add_argument("--quote", help='CSV quote (default: ")')
-    form.add_argument("--escape", help="CSV escape (default: the dialect's)")
-    form.add_argument("--comment", help="start of CSV comments (default: the dialect's)")
+                      help="use of the first CSV record (default: none, it is data)")  # fmt: skip
+    form.add_argument("--delimiter", help=r"delimiter of CSV fields (default: , or \t for .tsv)")
+    form.add_argument("--record-delimiter", help=r"delimiter of CSV records (default: \n)")
+    form.add_argument("--quote", help='CSV quote character (default: ")')
+    form.add_argument("--escape", help="CSV escape character (default: that of the dialect)")
+    form.add_argument("--comment", help="start of CSV comments (default: that of the dialect)")
     form.add_argument("--quoted-records", action="store_true",
-                      help="CSV records may hold their delimiter in quotes")  # fmt: skip
+                      help="allow record delimiters in quoted CSV fields")  # fmt: skip
     form.add_argument("--compression", choices=("none", "gzip", "bzip2", "zstd"),
-                      help="default: by the name's ending")  # fmt: skip
+                      help="compression (default: by the file extension)")  # fmt: skip
     form.add_argument("--scan-range", metavar="START-END",
-                      help="only records that begin in these bytes; either end may be left out")  # fmt: skip
+                      help="only records that begin in this range of bytes; either end may be omitted")  # fmt: skip
     parser.add_argument("--dialect", choices=("aws", "ceph", "ceph-2020"), default="aws",
-                        help="whose SQL and CSV (default: %(default)s)")  # fmt: skip
+                        help="dialect of SQL and CSV (default: %(default)s)")  # fmt: skip
     parser.add_argument("--format", choices=FORMATS, default="table",
-                        help=f"form of the answer; json is one object a line (default: "
-                        f"%(default)s, which shows {MAX_TABLE_ROWS} records at most)")  # fmt: skip
-    endpoint = parser.add_argument_group("endpoint of s3:// names")
+                        help=f"output format; json prints one object per line (default: "
+                        f"%(default)s, at most {MAX_TABLE_ROWS} records)")  # fmt: skip
+    endpoint = parser.add_argument_group("endpoint of s3:// sources")
     endpoint.add_argument("--endpoint", metavar="URL",
-                          help="default: that of the service here, http://127.0.0.1:9000")  # fmt: skip
-    endpoint.add_argument("--access-key", help="default: as AWS's tools find it")
-    endpoint.add_argument("--secret-key", help="default: as AWS's tools find it")
+                          help="URL (default: the local service, http://127.0.0.1:9000)")  # fmt: skip
+    endpoint.add_argument("--access-key", help="access key ID (default: as in AWS tools)")
+    endpoint.add_argument("--secret-key", help="secret access key (default: as in AWS tools)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -123,7 +123,7 @@ def _select_from_endpoint(options: argparse.Namespace, request: SelectRequest) -
     parts = urlsplit(options.source, allow_fragments=False)
     key = options.source.removeprefix(f"s3://{parts.netloc}/")
     if not parts.netloc or key == options.source:
-        raise UserError(f"{options.source} names no object; s3://bucket/key does.")
+        raise UserError(f"Invalid source {options.source}. Expected s3://bucket/key.")
     url = options.endpoint or _local_endpoint_url(options)
     client = SelectEndpoint(url, options.access_key, options.secret_key).create_client()
     many = "*" in key or "?" in key or key.endswith("/")
@@ -147,7 +147,7 @@ def _expand_paths(pattern_text: str) -> Path | list[Path]:
     pattern = str(path.relative_to(path.anchor)) if path.is_absolute() else pattern_text
     found = sorted(each for each in anchor.glob(pattern) if each.is_file())
     if not found:
-        raise UserError(f"No file is called {pattern_text}.")
+        raise UserError(f"No file matches {pattern_text}.")
     return found
 
 
@@ -183,7 +183,9 @@ def _parse_escaped_bytes(text: str) -> bytes:
         # A single backslash is literal, although it starts escapes.
         plain = text if text == "\\" else codecs.decode(text.encode(), "unicode_escape")
     except UnicodeDecodeError as error:
-        raise UserError(rf"{text!r} is no text; write \t, \n, \x01 or plain signs.") from error
+        raise UserError(
+            rf"Invalid value {text!r}. Expected plain characters or escapes such as \t, \n and \x01."
+        ) from error
     return plain.encode() if text.isascii() else text.encode()
 
 
@@ -194,7 +196,9 @@ def _parse_scan_range(text: str | None) -> ScanRange | None:
         return None
     start, dash, end = text.partition("-")
     if not dash or not (start or end) or not all(part.isdigit() for part in (start, end) if part):
-        raise UserError(f"--scan-range is {text!r}; it must be like 0-1048575, 1000- or -500.")
+        raise UserError(
+            f"Invalid --scan-range {text!r}. Expected, for example, 0-1048575, 1000- or -500."
+        )
     return ScanRange(int(start) if start else None, int(end) if end else None)
 
 

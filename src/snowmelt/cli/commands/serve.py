@@ -8,7 +8,7 @@ from snowmelt.cli.command_context import load_settings
 from snowmelt.errors import UserError
 
 NAME = "serve"
-SUMMARY = "run the service: streaming APIs, S3 endpoint, clean-up and background migration"
+SUMMARY = "run the service: streaming APIs, S3 endpoint, migration and garbage collection"
 EXAMPLES = """examples:
   snowmelt serve
   snowmelt serve --data-dir /var/lib/snowmelt --host 0.0.0.0 --port 8080
@@ -16,7 +16,7 @@ EXAMPLES = """examples:
   snowmelt cert --out certs && snowmelt serve --tls-cert certs/server.pem --tls-key certs/server.key
   snowmelt serve --catalog postgresql://snowmelt@db/snowmelt --no-migrate
 
-Settings can also be given in the environment, as SNOWMELT_ and their name in capitals, or in
+Settings can also be set in the environment, as SNOWMELT_ and their name in capitals, or in
 snowmelt.toml. `snowmelt settings` shows all of them.
 """
 
@@ -67,9 +67,7 @@ def run(options: argparse.Namespace) -> int:
     given = {name: getattr(options, name) for name in names}
     settings = load_settings(options, s3_backend=backend, **given)
     if options.backend and not settings.s3_port:
-        raise UserError(
-            "--backend is reached through the S3 endpoint, which --s3-port 0 leaves out."
-        )
+        raise UserError("--backend requires the S3 endpoint, which --s3-port 0 disables.")
     from snowmelt.server.lifecycle import serve
 
     serve(settings)

@@ -29,7 +29,7 @@ EXAMPLES = """examples:
   snowmelt settings --config /etc/snowmelt/snowmelt.toml --format json
   snowmelt settings --json-schema > snowmelt.schema.json
 
-A word shows the settings with it in their name. A command-line option overrides the environment
+An argument selects the settings whose names contain it. A command-line option overrides the environment
 (SNOWMELT_ and the name of the setting in capitals), which overrides the table [settings] of the
 configuration file. Passwords in URLs are not shown.
 """

@@ -52,11 +52,11 @@ EXAMPLES = """examples:
   snowmelt sql --profile production "SHOW TABLES IN DATABASE demo"
   echo "SHOW TABLES" | snowmelt sql
 
-Statements are separated by semicolons and run in order, up to the first that fails.
-DuckDB answers plain queries of one table; the first other query starts Spark.
+Statements are separated by semicolons. They run in order until one fails.
+DuckDB runs plain queries of one table; the first other query starts Spark.
 CREATE DATABASE, CREATE ROLE and CREATE USER create a missing catalog.
-With --url or --profile a service runs the statements with the privileges of the user;
-it answers plain queries of one table.
+With --url or --profile, a service runs the statements with the privileges of the user.
+It supports plain queries of one table.
 """
 
 
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
     pieces = split_script(_read_script(options))
     if not pieces:
-        raise UserError("There is no statement to run.")
+        raise UserError("No statement to run.")
     with contextlib.ExitStack() as opened:
         runner = _make_script_runner(options, opened)
         for piece in pieces:
@@ -98,7 +98,7 @@ def _make_script_runner(
     options: argparse.Namespace, opened: contextlib.ExitStack
 ) -> Callable[[ScriptStatement], None]:
     if is_remote(options) and options.engine == "spark":
-        raise UserError("A service answers queries with DuckDB: leave out --engine spark.")
+        raise UserError("A service runs queries with DuckDB. Omit --engine spark.")
     if not is_remote(options):
         return _ScriptRunner(options, load_settings(options), opened).run_statement
     execute = opened.enter_context(opening_statement_runner(options))

@@ -16,7 +16,7 @@ EXAMPLES = """examples:
   snowmelt status
   snowmelt status --format json
 
-Exit code 1 if the service does not answer, a table is late, or a chunk is quarantined. `snowmelt doctor` checks more.
+Exit code 1 if the service does not respond, a table is late, or a chunk is quarantined. `snowmelt doctor` checks more.
 """
 _MAX_LATE = 5
 

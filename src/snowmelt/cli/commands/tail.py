@@ -33,10 +33,10 @@ EXAMPLES = """examples:
   snowmelt tail '/data/*.jsonl' --table demo.public.events --once --move-to /data/done
   snowmelt tail '/data/*.csv' --table demo.public.sales --csv --header
 
-Each line becomes one row, exactly once, even if this command, the service or the machine is killed.
+Each line becomes one row, exactly once, even after a crash of this command, the service or the machine.
 Run the command again: it resumes after the last committed line, such as messages_1.log:20, which
 `snowmelt channels list` shows. It finds new files, and files that are rotated by renaming, or by
-copying and truncating. It reads a line once its line end is written.
+copying and truncating. It reads a line after its line end is written.
 """
 _PROGRESS_INTERVAL_S = 0.5
 
@@ -138,7 +138,7 @@ def run(options: argparse.Namespace) -> int:
     if done.unfinished_files:
         said += f"; the last line is incomplete in {', '.join(done.unfinished_files)}"
     if done.unreadable_files:
-        said += f"; not to be read: {', '.join(done.unreadable_files)}"
+        said += f"; unreadable: {', '.join(done.unreadable_files)}"
     print(said + ".")
     return 0
 
@@ -163,7 +163,7 @@ def _make_line_parser_factory(
     header = 1 if options.header else 0
     columns = [name.strip() for name in options.csv.split(",")] if options.csv else None
     if columns is None and not header:
-        raise UserError("--csv needs the names of the columns, or --header.")
+        raise UserError("--csv requires column names (`--csv a,b,c`) or --header.")
     rows = partial(CsvLineParser, columns, delimiter=options.delimiter, header_lines=header)
     return lambda: make_decoding_parser(rows(), options.encoding), header
 

@@ -15,9 +15,9 @@ EXAMPLES = """examples:
   NUMBA_CACHE_DIR=/var/cache/snowmelt snowmelt warm
   RUN snowmelt warm                       (the last line of a container's build)
 
-Run after an installation or an upgrade, by a user who may write beside the package: the service then
-starts without compiling, and so does COPY. Run again, it compiles nothing. Compiled code is of one type of processor: on
-another one the service compiles again, and stores the result in its data folder.
+Run the command after an installation or an upgrade, as a user who may write to the folder of the
+package. The service and COPY then start without compiling. Compiled code is specific to a type of
+processor: on another one, the service compiles again, and stores the result in its data folder.
 """
 
 

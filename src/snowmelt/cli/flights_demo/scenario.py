@@ -1,4 +1,4 @@
-"""Steps of the demo (stream, kill, resume, query, migrate, COPY, call) and latency measurement.
+"""Steps of the demo (stream, kill, resume, query, migrate, COPY, Kafka, call) and latency measurement.
 
 While rows are streamed, PyIceberg counts them through the Iceberg REST catalog. After the
 migration, PyIceberg and Polars read the native files.
@@ -33,6 +33,7 @@ from snowmelt.catalog.security.encryption_keys import create_access_key
 from snowmelt.catalog.streaming import channels
 from snowmelt.cli.flights_demo import dataset
 from snowmelt.cli.flights_demo.dataset import read_csv_rows
+from snowmelt.cli.flights_demo.kafka_chapter import run_kafka_chapter
 from snowmelt.clock import SystemClock
 from snowmelt.config import copy_environment
 from snowmelt.embedded import EMBEDDED_USER, EmbeddedService
@@ -131,9 +132,9 @@ class DemoScenario:
                 f"Service on {service.url}, data in {self._folder}. Starting Spark …"
             )
             self._run_steps(service, expected)
-        self._print_table("What was promised and what was seen", "|promised|seen|", self._promises)
+        self._print_table("Guarantees and results", "|promised|seen|", self._promises)
         self._console.print(
-            f"The data is kept in {self._folder}; ask it more with\n"
+            f"The data is kept in {self._folder}; query it with\n"
             f'  ./run --data-dir {self._folder} sql "SELECT carrier, count(*) '
             f'FROM {dataset.TABLE} GROUP BY carrier ORDER BY 2 DESC"',
             # Let the terminal wrap the line, so that the copied command has no line break.
@@ -155,11 +156,19 @@ class DemoScenario:
         self._console.print(f"  done in {_clock.monotonic() - began:.1f} s")
         settled = self._check_queries(lake, expected, "native files")
         same = fresh == settled
-        self.record_promise("migration changes no answer", "equal", _equality(same), kept=same)
+        self.record_promise("migration changes no result", "equal", _equality(same), kept=same)
         self._check_other_engine(service, expected)
-        self._print_step("Loading files that other systems left: COPY on Spark …")
+        self._print_step("Loading files of other systems: COPY on Spark …")
         self._load_files(lake, self._folder / "files")
-        self._print_step("Asking a service about airports: external functions …")
+        self._print_step("Streaming a Kafka topic with a connector …")
+        run_kafka_chapter(
+            service,
+            lambda text: lake.sql(text).collect(),
+            self._folder,
+            self._console,
+            self.record_promise,
+        )
+        self._print_step("Calling a service for airports: external functions …")
         log = self._folder / "airports.log"
         run_function_chapter(lake, log, self._console, self.record_promise)
 
@@ -255,7 +264,7 @@ class DemoScenario:
                     loader = self._start_loader(service, journal)
                 if now - began > _LOAD_TIMEOUT_S:
                     loader.kill()
-                    raise InternalError("The load did not end in time.")
+                    raise InternalError("The load timed out.")
             for probe, timeout_s in ((committed_probe, 5.0), (spark_probe, 15.0)):
                 until = _clock.monotonic() + timeout_s
                 while probe.count_visible_rows() < total_rows and _clock.monotonic() < until:
@@ -296,7 +305,7 @@ class DemoScenario:
         self.record_promise(what, expected.checksum, seen.checksum, kept=same)
         same = (seen.routes, seen.late_by_month) == (expected.routes, expected.late_by_month)
         busiest = ", ".join(f"{a}–{b} {count:,}" for a, b, count in seen.routes)
-        self.record_promise(f"two more questions, {where}", "as the source", busiest, kept=same)
+        self.record_promise(f"two more queries, {where}", "as the source", busiest, kept=same)
         return seen
 
     def _check_other_engine(
@@ -423,8 +432,8 @@ def _equality(equal: bool) -> str:
 
 _DEFAULT_NAMESPACE = {"database": "demo", "schema": "public"}
 _EARTH_RADIUS_MILES = 3958.76
-# Tolerance in miles: the column `distance` has whole miles on an ellipsoid, and the service uses a
-# sphere.
+# The column `distance` of the flights has whole miles, computed on an ellipsoid. The service
+# computes on a sphere.
 _DISTANCE_QUERY = (
     "SELECT count(m), sum(CAST(round(m) AS BIGINT)), "
     "count_if(abs(m - distance) > greatest(1, distance / 200)) "
@@ -539,7 +548,7 @@ def run_function_chapter(
             lake.sql(statement)
         count, miles, apart = lake.sql(_DISTANCE_QUERY, **_DEFAULT_NAMESPACE).collect()[0]
         for what, expected, found in (
-            ("flights that the service knows the route of", wanted.flights, count),
+            ("flights whose route the service knows", wanted.flights, count),
             ("miles of great circles, summed", wanted.miles, miles),
         ):
             promise(what, f"{expected:,}", f"{found:,}", kept=found == expected)
@@ -554,7 +563,7 @@ def run_function_chapter(
         found = [(str(dest), str(city)) for dest, city in places]
         shown, kept = ", ".join(city for _, city in found[:3]), sorted(found) == wanted.farthest
         promise("most distant destinations", "as the source", shown, kept=kept)
-    table = Table(title="The ledger of calls")
+    table = Table(title="Call log")
     for heading in ("function", "calls", "rows", "sent", "attempts", "bytes out", "in", "ms each"):
         table.add_column(heading, justify="left" if heading == "function" else "right")
     rows = sent = 0
@@ -564,4 +573,4 @@ def run_function_chapter(
     console.print(table)
     limit = flights.num_rows // 20
     promised, seen = f"under {limit:,} of {rows:,}", f"{sent:,} rows sent"
-    promise("equal routes leave once", promised, seen, kept=sent < limit)
+    promise("equal routes are sent once", promised, seen, kept=sent < limit)

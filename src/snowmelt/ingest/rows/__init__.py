@@ -1,21 +1,21 @@
-"""Row API: request bodies to rows, chunks and commits.
+"""Row API: converts request bodies to rows and chunks, and commits them.
 
 Chunks are registered before the response is sent.
 
-`row_service`: the operations of the row API, without HTTP.
-`targets`: lookup of the table behind a pipe.
+`row_service`: operations of the row API, without HTTP.
+`targets`: lookup of the target table of a pipe.
 `request_batcher`: grouping of small requests.
 `body`: decompression and line parsing of request bodies.
-`row_converter`: rows to columns of the table.
-`columnar_reader`: newline-delimited JSON to columns without row objects.
-`uniform_line_reader`: bodies of uniform lines, read by a compiled kernel.
+`row_converter`: converts rows to columns of the table.
+`columnar_reader`: converts newline-delimited JSON to columns without row objects.
+`uniform_line_reader`: reads bodies of uniform lines with a compiled kernel.
 `line_kernels`: the numba kernels of `uniform_line_reader`.
 `field_names`: fields of a body and the columns they name.
-`pipe_evaluator`: expressions of a pipe, row by row.
-`pipe_vector_evaluator`: expressions of a pipe, by columns.
-`binary_encoding_tracker`: base64 or hexadecimal encoding of a client's binary values.
-`schema_evolution`: columns that rows need and the table lacks.
-`append_types`: a converted request, its outcome and its continuation token.
-`chunk_builder`: requests to chunks and blobs; rejected rows for error tables.
+`pipe_evaluator`: evaluates expressions of a pipe row by row.
+`pipe_vector_evaluator`: evaluates expressions of a pipe by columns.
+`binary_encoding_tracker`: determines the encoding of a client's binary values.
+`schema_evolution`: adds columns of rows that are missing in the table.
+`append_types`: converted requests, their outcomes, and continuation tokens.
+`chunk_builder`: builds chunks and blobs from requests, and stages rejected rows.
 `group_commit`: staging and registration of all pending requests in one transaction.
 """

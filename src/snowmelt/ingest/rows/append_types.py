@@ -1,9 +1,9 @@
-"""Append request after conversion, its outcome, and continuation tokens.
+"""Converted append requests, their outcomes, and continuation tokens.
 
-A continuation token is `<client sequencer>_<row sequencer>_<table>` of the next allowed request.
-The table number prevents a client from continuing in another table's channel of the same name.
-Tokens of older services lack it. The suffix `_b` marks a channel whose client may write bytes as
-base64.
+A continuation token, `<client sequencer>_<row sequencer>_<table>`, identifies the next allowed
+request. The table number prevents a client from continuing in a channel of the same name in another
+table. Tokens of older services do not have it. The suffix `_b` marks a channel whose client may
+write bytes as base64.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TOKEN_PATTERN = re.compile(r"([0-9]{1,18})_([0-9]{1,18})(?:_([0-9]{1,18}))?(_b)
 
 
 class ContinuationToken(NamedTuple):
-    """The next allowed request of a channel's owner; None is unknown.
+    """Identifies the next allowed request of a channel's owner. Unknown fields are None.
 
     `allows_base64` is True if the client that opened the channel may write binary values as base64.
     """
@@ -36,7 +36,7 @@ class ContinuationToken(NamedTuple):
 
     @property
     def next_token(self) -> ContinuationToken:
-        """The token after this request."""
+        """The token of the following request."""
         return self._replace(row_sequencer=self.row_sequencer + 1)
 
     def may_belong_to_table(self, table_id: int) -> bool:
@@ -49,7 +49,7 @@ class ContinuationToken(NamedTuple):
 
 
 def parse_continuation_token(text: str) -> ContinuationToken | None:
-    """Return a parsed token, None if the text is not a token."""
+    """Parse a token. Return None if the text is not a token."""
     match = _TOKEN_PATTERN.fullmatch(text)
     if match is None:
         return None
@@ -69,7 +69,7 @@ class AppendCommitted:
 
 @dataclass(frozen=True, slots=True)
 class SchemaOutdated:
-    """The table has changed since the rows were converted; convert them again."""
+    """The table has changed since the rows were converted. They must be converted again."""
 
     reason: str
 
@@ -81,8 +81,9 @@ AppendOutcome: TypeAlias = AppendCommitted | SchemaOutdated | Exception
 class AppendRequest:
     """A request after conversion.
 
-    `continuation` is None for the elastic channel: without order, each request ID once. With
-    `needs_own_chunk` the request shares no chunk, because a shared one was rejected.
+    `continuation` is None for the elastic channel, which has no order and accepts each request ID
+    once. If `needs_own_chunk` is True, the request gets a separate chunk, because a shared chunk
+    was rejected.
     """
 
     target: PipeTarget
@@ -102,11 +103,11 @@ class AppendRequest:
         return int(self.converted_rows.table.num_rows)
 
     def with_own_chunk(self) -> AppendRequest:
-        """Return the request with a chunk of its own."""
+        """Return a copy that needs a separate chunk."""
         return replace(self, needs_own_chunk=True)
 
     def make_channel_advance(self, token: ContinuationToken) -> ChannelAdvance:
-        """Return how its chunk advances the channel."""
+        """Return the advance of the channel by this request."""
         return ChannelAdvance(
             self.channel,
             token.client_sequencer,

@@ -1,10 +1,10 @@
-"""Tracking of the binary encoding, base64 or hexadecimal, that each client writes.
+"""Track whether each client writes binary values as base64 or as hexadecimal digits.
 
-A row does not show its encoding. The official SDK reads the encoding when a client is created. It
-writes base64 unless the service requests hexadecimal, which this service always does. An older
-service on the same catalog may have requested base64; the catalog records that by path. Such a
-client writes base64 until its next poll, whose response ends it. Until then its values must not be
-decoded as hexadecimal.
+The encoding cannot be determined from a row. The official SDK gets the encoding when a client is
+created. It writes base64 unless the service requests hexadecimal digits, which this service always
+does. An older service on the same catalog may have requested base64; the catalog records that by
+path. Such a client writes base64 until its next poll, after whose response it closes. Until then,
+its values must not be decoded as hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from snowmelt.ingest.rows.targets import PipePath, PipeTarget, SdkClient
 
 _MAX_CACHED_CLIENTS = 10_000
-# A new client polls at once. A client that polls later is older, and the response ends it; its last
-# requests may still be in flight.
+# A new client polls immediately. If its token is older than this at the poll, the client is not
+# new: it closes after the response. Its last requests may still be in flight.
 _NEW_CLIENT_AGE = dt.timedelta(seconds=20)
 _IN_FLIGHT_DURATION = dt.timedelta(seconds=120)
-# A client that writes hexadecimal polls again this long after it has a new token.
+# A client that writes hexadecimal digits polls again this long after it gets a new token.
 _NEXT_POLL_DELAY_S = 5.0
 _DECISION_TIMEOUT = dt.timedelta(seconds=30)
-# How long before their expiry the SDK renews a token, and polls for a pipe.
+# The SDK renews a token and polls for a pipe this long before the expiration.
 _TOKEN_RENEWAL_LEAD_S, _PIPE_POLL_LEAD_S = 300.0, 60.0
 _MIN_POLL_DELAY_S = 30.0
 
 
 @dataclass(eq=False, slots=True)
 class ClientEncodingInstructions:
-    """Records which encoding clients were asked to use, and decides who may write base64. Thread-safe."""
+    """Records the encodings requested from clients, and decides which may write base64. Thread-safe."""
 
     _database: Database
     _clock: Clock
@@ -46,10 +46,10 @@ class ClientEncodingInstructions:
     _hex_clients: set[tuple[str, str]] = field(default_factory=set)
 
     def record_hex_instruction(self, target: PipeTarget, client: SdkClient | None) -> float | None:
-        """Record that a client is asked to write hexadecimal.
+        """Record that a client is asked to write hexadecimal digits.
 
-        Return the seconds after which this instruction should expire, so that the client polls again. None:
-        any time, because no client was asked otherwise.
+        Return the seconds after which this instruction must expire, so that the client polls again.
+        Return None if any time is fine, because no client was asked to write base64.
         """
         if target.base64_client_since is None or client is None or not client.token_id:
             return None
@@ -63,7 +63,7 @@ class ClientEncodingInstructions:
                 now if is_new else now + _IN_FLIGHT_DURATION,
                 expired_before=now - dt.timedelta(seconds=2 * self._token_lifetime_s),
             )
-        # Its next token is unknown until it polls with it.
+        # The client's next token is unknown until it polls with it.
         renewed = _token_issued_at(client) + dt.timedelta(
             seconds=self._token_lifetime_s - _TOKEN_RENEWAL_LEAD_S
         )

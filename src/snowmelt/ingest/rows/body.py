@@ -1,4 +1,4 @@
-"""Request bodies: decompression within a size limit, and line parsing."""
+"""Decompress request bodies within a size limit, and parse their lines."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _DECODE_ERRORS = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 @dataclass(frozen=True, slots=True)
 class ParsedBody:
-    """The rows of a body in order, and the errors of lines that are not JSON.
+    """The rows of a body in order, and the errors of invalid lines.
 
-    Errors are keyed by line number, from 0, without blank lines.
+    Errors are keyed by line number, from 0. Blank lines are not counted.
     """
 
     rows: list[Mapping[str, object]]
@@ -35,7 +35,7 @@ class ParsedBody:
 
 
 def decompress_body(body: bytes, encoding: str, max_bytes: int, declared_bytes: int = 0) -> bytes:
-    """Return a body without its content encoding. A correct declared size saves steps.
+    """Decode the content encoding of a body. A correct declared size makes it faster.
 
     Raises:
         BodyUnreadable: If the encoding is unknown, or the bytes are invalid.
@@ -67,13 +67,13 @@ def decompress_body(body: bytes, encoding: str, max_bytes: int, declared_bytes: 
 
 
 def parse_json_lines(data: bytes) -> ParsedBody:
-    """Parse newline-delimited JSON. Blank lines are skipped: the official SDK sends some."""
+    """Parse newline-delimited JSON. Skip blank lines, which the official SDK sends."""
     try:
         rows = _decoder.decode_lines(data)
     except _DECODE_ERRORS:
         return _parse_one_by_one(data)
-    # The decoder accepts several objects on a line, and one on several lines. Here a row is a line:
-    # errors name it by its number.
+    # The decoder accepts several objects on a line, and an object on several lines. Here each line
+    # must be a row, because errors refer to rows by line number.
     return (
         ParsedBody(rows, {}) if len(rows) == count_nonblank_lines(data) else _parse_one_by_one(data)
     )

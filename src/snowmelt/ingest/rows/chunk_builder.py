@@ -1,8 +1,8 @@
-"""Builder of chunks from pending requests, and of one blob per user.
+"""Build chunks from pending requests, and one blob per user.
 
-Rejected rows of tables with an error table are staged as a chunk of their own. They are registered
-in the transaction that commits the accepted rows of the same requests: both are stored, or
-neither.
+Rejected rows of tables with an error table are staged in separate chunks. The transaction that
+commits the accepted rows of a request also registers the rejected ones, so either both are stored
+or neither.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class RowChunkPlan:
 
 @dataclass(frozen=True, slots=True)
 class StagedRowChunk:
-    """A plan whose chunk is on the stage; its offer names no channels yet."""
+    """A plan whose chunk is on the stage. Its offer has no channels yet."""
 
     plan: RowChunkPlan
     offer: ChunkOffer
@@ -75,7 +75,7 @@ class RowChunkStager:
     _counter: Iterator[int] = field(default_factory=itertools.count)
 
     def stage_all(self, plans: Sequence[RowChunkPlan]) -> list[StagedRowChunk]:
-        """Write the rows of these plans to the stage; they are durable after its `sync`.
+        """Write the rows of these plans to the stage. They are durable after its `sync`.
 
         Raises:
             StageUnavailable: If the stage cannot be written.
@@ -139,7 +139,8 @@ class RowChunkStager:
 def plan_chunks(requests: Sequence[AppendRequest]) -> list[RowChunkPlan]:
     """Group requests with rows by the properties that a chunk's rows must share.
 
-    A second request of a channel gets a later chunk of its own, because one of the two is rejected.
+    A second request of a channel gets a separate, later chunk, because one of the two will be
+    rejected.
     """
     grouped: dict[tuple[object, ...], list[AppendRequest]] = {}
     sizes: dict[tuple[object, ...], int] = {}
@@ -181,7 +182,7 @@ class ErrorTableMoved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StagedErrorRows:
-    """Rejected rows of some requests, on the stage."""
+    """Rejected rows of requests, written to the stage."""
 
     staged_chunk: StagedRowChunk
     requests: tuple[AppendRequest, ...]
@@ -210,7 +211,7 @@ class ErrorRowStager:
         found: list[StagedErrorRows] = []
         for (table_id, sender), sources in sorted_out.items():
             table: TableRecord | None = None
-            # Read the current table: the request's lookup may be seconds old.
+            # Read the current table, because the request's lookup may be seconds old.
             with self._database.reading() as connection, suppress(TableNotFound):
                 table = find_error_table(connection, find_table_by_id(connection, table_id))
             if table is None:
@@ -271,7 +272,7 @@ class ErrorRowStager:
 
 
 def report_lost_rows(error_rows: StagedErrorRows, reason: str | None) -> None:
-    """Log that rejected rows are not kept, because their error table does not accept them."""
+    """Log that rejected rows are lost, because their error table does not accept them."""
     _log.warning(
         "%d refused rows of table %s are not kept: %s",
         error_rows.staged_chunk.offer.rows,

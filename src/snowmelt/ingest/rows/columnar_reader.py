@@ -1,8 +1,8 @@
-"""Reader of newline-delimited JSON into columns without row objects.
+"""Read newline-delimited JSON into columns without creating row objects.
 
-Used only where the result surely equals that of the row converter. Arrow reads the lines strictly
-by the types of the first line. If a value does not have the type of its column, or Arrow accepts a
-value that the exact reader rejects, all lines take the row path. Texts of dates and timestamps are
+Used only if the result certainly equals that of the row converter. Arrow reads the lines with the
+types of the first line. All lines are converted row by row if a value does not have the type of its
+column, or if Arrow accepts a value that the exact reader rejects. Texts of dates and timestamps are
 parsed in one batch if all have the one unambiguous format.
 """
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     Plain = Callable[[bytes, Sequence[BodyField]], pa.Table | None]
 
 _NEWLINE, _BRACE = ord("\n"), ord("{")
-# Smaller bodies do not repay the set-up of about 100 µs.
+# For smaller bodies, the setup of about 100 µs takes longer than it saves.
 _MIN_COLUMNAR_BYTES = 2_000
-# A channel has one request in flight, so several threads read a large one.
+# A channel has only one request in flight, so several threads read a large body.
 _READ_BLOCKS = 4
 _MIN_BLOCK_BYTES = 1 << 20
 _NEGATIVE_ZERO_PATTERN = re.compile(rb"-0(?![.0-9eE])")
@@ -36,9 +36,9 @@ _DATE_PATTERN = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 def read_table_columns(
     data: bytes, schema: TableSchema, kernel_reader: Plain | None = None
 ) -> pa.Table | None:
-    """Return the rows as a table with the column names of the converter; None if in doubt.
+    """Return the rows as a table with the converter's column names, or None if the result may differ.
 
-    `kernel_reader` reads bodies of uniform lines and returns None for others.
+    `kernel_reader` reads bodies of uniform lines, and returns None for others.
     """
     if len(data) < _MIN_COLUMNAR_BYTES or data[:1] != b"{":
         return None
@@ -48,14 +48,14 @@ def read_table_columns(
     table = None if kernel_reader is None else kernel_reader(data, fields)
     if table is None:
         table = _read_with_arrow(data, fields)
-    # Arrow accepts numbers that JSON does not have.
+    # Arrow accepts numbers that are not valid JSON.
     if table is None or not all(map(_are_all_finite, table.columns)):
         return None
     return table.rename_columns([field.column_name for field in fields])
 
 
 def read_field_columns(data: bytes, kernel_reader: Plain | None = None) -> pa.Table | None:
-    """Return the rows as a table of their values, independent of the target; None if in doubt."""
+    """Return the rows as a table independent of the target, or None if the result may differ."""
     fields = (
         parse_any_fields(data[: data.find(b"\n")]) if len(data) >= _MIN_COLUMNAR_BYTES else None
     )
@@ -63,7 +63,7 @@ def read_field_columns(data: bytes, kernel_reader: Plain | None = None) -> pa.Ta
         return None
     if any(pa.types.is_nested(field.type) for field in fields):
         kernel_reader = None
-        # Arrow accepts them within other values, too.
+        # Arrow also accepts such numbers within other values.
         if b"NaN" in data or b"Inf" in data:
             return None
     table = None if kernel_reader is None else kernel_reader(data, fields)
@@ -103,10 +103,11 @@ def _read_with_arrow(data: bytes, fields: Sequence[BodyField]) -> pa.Table | Non
 
 
 def parse_text_column(texts: pa.ChunkedArray, column: Column) -> pa.ChunkedArray | None:
-    """Parse texts of dates, timestamps or numbers at once; None leaves them to the exact reader."""
+    """Parse a column of texts to dates, timestamps or numbers, or return None to use the exact reader."""
     try:
         if column.kind in TIMESTAMP_TYPES:
-            # An instant is the same in every zone; for other types the offset matters.
+            # Texts that end in Z are supported for TIMESTAMP_LTZ only. For other types the offset
+            # matters.
             return parse_timestamps(
                 texts,
                 are_utc=column.kind is LogicalType.TIMESTAMP_LTZ and _does_first_end_in_z(texts),
@@ -132,9 +133,10 @@ def _cast_if_all_match(
 
 
 def _count_object_lines(data: bytes) -> int:
-    """Return the number of lines that begin with an object, 0 if a line begins otherwise.
+    """Return the number of lines that begin with an object, or 0 if any line begins otherwise.
 
-    Each such line gives at least one row. If there are as many rows as lines, each line is one row.
+    Each such line results in at least one row. If there are as many rows as lines, each line is one
+    row.
     """
     marks = np.frombuffer(data, np.uint8)
     after = marks[np.flatnonzero(marks[:-1] == _NEWLINE) + 1]
@@ -171,7 +173,7 @@ def _is_utf8(data: bytes) -> bool:
 
 _PUNCTUATION_POSITIONS = ((4, "-"), (7, "-"), (13, ":"), (16, ":"))
 _POINT, _Z = ord("."), ord("Z")
-# Separators of date and time, and their position.
+# Separators in dates and times, and their positions.
 _SEPARATOR_POSITION, _SEPARATORS = 10, (ord("T"), ord(" "))
 # Lengths of YYYY-MM-DDThh:mm:ss without and with six fraction digits.
 _SECONDS_LENGTH, _MICROSECONDS_LENGTH = 19, 26
@@ -180,9 +182,9 @@ _MIN_TIMESTAMP_US, _MAX_TIMESTAMP_US = -30_610_224_000_000_000, 32_503_679_999_9
 
 
 def parse_timestamps(texts: pa.ChunkedArray, *, are_utc: bool) -> pa.ChunkedArray | None:
-    """Return timestamps of texts such as `2026-11-21T10:00:00.123456`; None if a text has another form.
+    """Parse texts such as `2026-11-21T10:00:00.123456`. Return None if a text has another form.
 
-    A space may replace the T. With `are_utc` each text ends in Z. Years are 1000 to 2999.
+    A space may replace the T. If `are_utc` is true, each text ends with Z. Years are 1000 to 2999.
 
     Raises:
         ArrowException: If a text of that form is not a timestamp.

@@ -1,4 +1,4 @@
-"""Fields of a body's first row, and the columns that field names select.
+"""Fields of a body's first row, and the columns that their names match.
 
 The other rows are assumed to have the same fields. Field names match columns case-insensitively
 by default, or exactly with CASE_SENSITIVE.
@@ -36,9 +36,9 @@ _PLACEHOLDER_COLUMN = Column("VALUE", LogicalType.TEXT, 1)
 
 
 class BodyField(NamedTuple):
-    """A field: its name in the body, the type of its values, its column, and its first value.
+    """A field: name in the body, type of its values, column, and first value.
 
-    `column_name` is the name by which a converter finds the column.
+    `column_name` is the name that the converter uses for the column.
     """
 
     name: str
@@ -49,7 +49,7 @@ class BodyField(NamedTuple):
 
 
 def parse_scalar_fields(line: bytes, schema: TableSchema) -> list[BodyField] | None:
-    """Return the fields of a row of scalars; None for other rows or unknown columns."""
+    """Return the fields of a row of scalars, or None for other rows or unknown columns."""
     try:
         row = msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -76,7 +76,7 @@ def parse_scalar_fields(line: bytes, schema: TableSchema) -> list[BodyField] | N
 
 
 def parse_any_fields(line: bytes) -> list[BodyField] | None:
-    """Return the fields of a row of any values; None if a value's type is ambiguous."""
+    """Return the fields of a row of any values, or None if a value's type is ambiguous."""
     try:
         row = msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -104,11 +104,11 @@ if TYPE_CHECKING:
 
 
 def resolve_field_case(rows: Sequence[Row], schema: TableSchema) -> Sequence[Row]:
-    """Return rows whose fields name columns case-insensitively, the default of MATCH_BY_COLUMN_NAME.
+    """Rename fields to match columns case-insensitively, the default of MATCH_BY_COLUMN_NAME.
 
-    By the rules of identifiers, `city` is CITY, which always takes precedence. Here it also matches
-    column "City", if no other column of the table has this name in another case. Of two fields for
-    one column, the last one counts.
+    Field `city` matches column CITY, as an unquoted identifier does. If there is no column CITY, it
+    also matches "City", unless another column has this name in another case. Of two fields for one
+    column, the last one applies.
     """
     names = map_case_insensitive_names(schema)
     if not names:
@@ -117,7 +117,7 @@ def resolve_field_case(rows: Sequence[Row], schema: TableSchema) -> Sequence[Row
 
 
 def map_case_insensitive_names(schema: TableSchema) -> Mapping[str, str]:
-    """Return the columns with lower-case letters, by the upper-case name that fields match."""
+    """Map upper-case field names to columns whose names have lower-case letters."""
     uppers = Counter(column.name.upper() for column in schema.columns)
     return {
         column.name.upper(): quote_name(column.name)
@@ -127,7 +127,7 @@ def map_case_insensitive_names(schema: TableSchema) -> Mapping[str, str]:
 
 
 def quote_field_names(rows: Sequence[Row]) -> Sequence[Row]:
-    """Return rows whose fields name columns exactly, as with CASE_SENSITIVE."""
+    """Quote field names so that they match columns exactly, as with CASE_SENSITIVE."""
     return [
         {quote_name(key): value for key, value in row.items()} if isinstance(row, dict) else row
         for row in rows

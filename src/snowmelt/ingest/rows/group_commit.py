@@ -1,8 +1,8 @@
-"""Group commit: all pending requests are staged together and registered in one transaction.
+"""Group commit: stage all pending requests together, and register them in one transaction.
 
-The response is sent after the commit, so an acknowledged row belongs to the table even if another
-service takes over. A replayed request is recognized by the request ID that the same transaction
-wrote.
+The response is sent after the commit, so an acknowledged row is in the table even if another
+service takes over. The transaction also writes the request IDs, by which repeated requests are
+recognized.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from snowmelt import failpoints
 from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.db.replication_triggers import require_writable
 from snowmelt.catalog.objects.tables import lock_tables
 from snowmelt.catalog.streaming import channels, registration, row_request_state
 from snowmelt.catalog.streaming.commit_rules import CommitCode
@@ -64,7 +65,7 @@ _POSITION_MISMATCH_CODES = {
     CommitCode.ROW_SEQUENCER_NOT_NEXT,
     CommitCode.CHANNEL_MISSING,
 }
-# Rejections that may disappear after the table is looked up again.
+# Rejections that may disappear after another lookup of the table.
 _TABLE_CHANGED_CODES = {
     CommitCode.TABLE_MISSING,
     CommitCode.REOPEN,
@@ -76,7 +77,7 @@ _CONCURRENT_REQUEST_ERROR = RowsBusy(reason="another request came in between")
 
 
 class GroupCommitter:
-    """One thread that commits the requests submitted by any other."""
+    """Commits requests of all threads in one thread."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class GroupCommitter:
         )
 
     def submit_all(self, requests: Sequence[AppendRequest]) -> None:
-        """Queue all requests or none; `respond` of each is called once, from the committer's thread.
+        """Queue all requests or none. The committer's thread calls `respond` of each request once.
 
         Raises:
             RowsBusy: If the committer is closed.
@@ -108,16 +109,16 @@ class GroupCommitter:
             raise RowsBusy(reason="it is stopping")
 
     def close(self) -> None:
-        """Commit the queued requests, then stop."""
+        """Commit the queued requests, then stop the thread."""
         self._workers.close()
 
     def _commit_and_pause(self, group: Sequence[AppendRequest]) -> None:
         self._commit_group(group)
-        # Without a pause this thread would starve every other writer of the catalog.
+        # Without a pause, this thread would starve all other writers of the catalog.
         self._clock.sleep(_PAUSE_S)
 
     def _commit_group(self, group: Sequence[AppendRequest]) -> None:
-        """Commit a group; requests that cannot be committed with others are committed alone."""
+        """Commit a group. Requests that cannot be committed with others are committed alone."""
         try:
             outcomes = self._commit_with_retries(group)
         except Exception as error:  # noqa: BLE001 - answered one by one
@@ -168,7 +169,7 @@ class GroupCommitter:
         error_rows: Sequence[StagedErrorRows],
         sync_failures_before: int,
     ) -> list[AppendOutcome | None]:
-        """Return the outcome of each request; None for those to be committed alone.
+        """Return the outcome of each request, or None if it must be committed alone.
 
         Raises:
             ErrorRowCommitMismatch: If `error_rows` has rows of requests that are not accepted.
@@ -177,10 +178,12 @@ class GroupCommitter:
         """
         staged = self._stager.stage_all(plan_chunks(group))
         failpoints.hit_failpoint(failpoints.Failpoint.ROWS_STAGED)
-        # Never register rows that a failed sync may have lost: stage them again under another name.
+        # Do not register rows that a failed sync may have lost: stage them again under another
+        # name.
         if (staged or error_rows) and not self._stage_sync.sync(sync_failures_before):
             raise RowsBusy(reason="its stage failed; its log says how")
         with self._database.writing(urgent=True) as connection:
+            require_writable(connection)
             outcomes = _GroupTransaction(
                 connection, staged, error_rows, self._commit_cache, self._clock.now()
             ).register_group(group)
@@ -235,7 +238,7 @@ class GroupCommitter:
         return found
 
     def _explain_position_mismatch(self, request: AppendRequest) -> AppendOutcome:
-        """Return the outcome of a request whose channel is at another position, perhaps after its copy."""
+        """Return the outcome of a request that is not its channel's next one. It may be a repetition."""
         table_id = request.target.table.table_id
         with self._database.reading() as connection:
             found = row_request_state.find_row_channels(connection, table_id, [request.channel])
@@ -252,7 +255,7 @@ class GroupCommitter:
 def find_position_outcome(
     channel: RowChannel | ChannelSequencers, token: ContinuationToken, request_id: str, user: str
 ) -> AppendOutcome | None:
-    """Return the outcome that a channel's position implies for a request, or None if it is next."""
+    """Return the outcome of a request from the position of its channel, or None if it is the next one."""
     if token.client_sequencer != channel.client_sequencer or channel.owner_user != user:
         return ContinuationStale(token=token, channel=channel.name)
     if token.row_sequencer == channel.row_sequencer + 1:
@@ -276,7 +279,7 @@ class _GroupTransaction:
     def register_group(
         self, group: Sequence[AppendRequest]
     ) -> list[AppendOutcome | CommitDecision | None]:
-        """Register chunks, advance channels and count; return an outcome or decision per request."""
+        """Register chunks, advance channels and add counts. Return an outcome or decision per request."""
         targets = [each.target for each in group]
         targets += [each.staged_chunk.plan.target for each in self._error_rows]
         touched = {target.table.table_id for target in targets}
@@ -288,7 +291,7 @@ class _GroupTransaction:
             else None
             for each in group
         }
-        # A chunk with a committed request would store its rows twice, so that request is left out.
+        # Omit requests that are already committed: their chunk would store the rows again.
         clean = [
             each
             for each in self._staged_chunks
@@ -341,7 +344,7 @@ class _GroupTransaction:
         )
 
     def _get_or_open_elastic_position(self, request: AppendRequest) -> ContinuationToken:
-        """Return the position of the elastic channel, which is opened if it does not exist."""
+        """Return the position of the elastic channel. Open it if it does not exist."""
         table = request.target.table
         key = (table.table_id, request.channel)
         if key not in self._elastic_positions:
@@ -382,7 +385,7 @@ class _GroupTransaction:
         return registration.CommitDecision(CommitCode.ROW_SEQUENCER_NOT_NEXT)
 
     def _find_replayed_requests(self, group: Sequence[AppendRequest]) -> set[tuple[int, str]]:
-        """Return the requests without a channel that are committed already."""
+        """Return the requests without a channel that are already committed."""
         return {
             (table_id, request_id)
             for table_id, ids in _group_elastic_request_ids(group).items()
@@ -398,7 +401,7 @@ class _GroupTransaction:
     def _save_request_ids_and_totals(self, committed: Sequence[AppendRequest]) -> None:
         for table_id, ids in _group_elastic_request_ids(committed).items():
             row_request_state.save_request_ids(self._connection, table_id, ids, self._now)
-        # One item per channel: a statement cannot update a row twice.
+        # One item per channel, because a statement cannot update a row twice.
         merged: dict[tuple[int, str], row_request_state.AppendTotals] = {}
         for append in committed:
             new = append.compute_totals()

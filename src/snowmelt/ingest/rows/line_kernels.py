@@ -1,7 +1,6 @@
-"""Numba kernels that read uniform JSON lines: the fields of the first line, in its order.
+"""Numba kernels that read uniform JSON lines: all have the fields of the first line in its order.
 
-The kernels accept a subset of what the JSON decoder accepts. Every other body is left to the
-decoder.
+The kernels accept a subset of what the JSON decoder accepts. The decoder reads all other bodies.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ INTEGER, FLOAT, BOOLEAN, TEXT, DECIMAL, DATE, NAIVE_TIMESTAMP, UTC_TIMESTAMP = r
 # Kinds with values of variable length.
 TEXT_KINDS = (FLOAT, TEXT)
 
-# Results of `read_lines` other than the number of a field.
+# Result codes of `read_lines`. Other results are the number of a field.
 ALL_LINES_READ, UNSUPPORTED_LINE = -1, -2
 
 _NEWLINE, _QUOTE, _POINT, _ZERO, _NINE, _MINUS, _PLUS = 10, 34, 46, 48, 57, 45, 43
@@ -51,7 +50,7 @@ for _letter, _byte in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
 _HEX_VALUES = np.full(256, 255, np.uint8)
 for _digit, _byte in enumerate(b"0123456789abcdef"):
     _HEX_VALUES[_byte] = _HEX_VALUES[_byte - 32 if _byte >= 97 else _byte] = _digit
-# Code with several callers is a helper: inlined everywhere it would add seconds of compilation.
+# Code with several callers is a helper, because inlining it would add seconds of compilation.
 
 
 @inline_jit
@@ -77,7 +76,7 @@ def _skip_digits(data, at):
 
 @helper_jit
 def _skip_number(data, at):
-    """Return the end of a number; -1 if there is none, or one that JSON decoders read differently."""
+    """Return the end of a number, or -1 if there is none or JSON decoders would read it differently."""
     begin = at
     if load_byte(data, at) == _MINUS:
         at += 1
@@ -108,7 +107,7 @@ def _skip_number(data, at):
 
 @helper_jit
 def _parse_digits(data, at, count):
-    """Return the value of `count` digits; negative if other characters are among them."""
+    """Return the value of `count` digits, or a negative number if there are other characters."""
     number = np.int64(0)
     for place in range(count):
         byte = np.int64(load_byte(data, at + place))
@@ -216,7 +215,7 @@ def _parse_text_value(data, kind, scale, at, end):
 
 @helper_jit
 def _decode_unicode_escape(data, at, target, used):
-    """Write the character of `uXXXX` as UTF-8; return the end of the escape, -1 if it is invalid."""
+    """Write the character of `uXXXX` as UTF-8. Return the end of the escape, or -1 if it is invalid."""
     code = 0
     for place in range(1, 5):
         digit = np.int64(_HEX_VALUES[load_byte(data, at + place)])
@@ -238,10 +237,10 @@ def _decode_unicode_escape(data, at, target, used):
 
 @inline_jit
 def _copy_unescaped_text(data, at, safe, target, used):
-    """Copy a text and decode its escapes; return its closing quote (-1: none) and its output's end."""
+    """Copy a text and decode escapes. Return its closing quote's position or -1, and the output's end."""
     while True:
         if at <= safe:
-            # Always writes eight bytes; only those of the text count.
+            # Always writes eight bytes. Bytes beyond the text are overwritten later.
             word = load_word(data, at)
             plain = count_plain_bytes(word)
             store_word(target, used, word)
@@ -273,7 +272,7 @@ def _copy_unescaped_text(data, at, safe, target, used):
 
 @inline_jit
 def _skip_key(data, at, safe, keys, begin, end):
-    """Return the end of the expected key, -1 if another one follows."""
+    """Return the end of the expected key, or -1 if another key follows."""
     while end - begin >= WORD_BYTES and at <= safe:
         if load_word(data, at) != load_word(keys, begin):
             return -1
@@ -300,12 +299,12 @@ def read_lines(
     ends: NDArray[np.int32],
     texts: Bytes,
 ) -> tuple[int, int]:
-    """Read lines, the last of which ends with a newline; return their number, and ALL_LINES_READ.
+    """Read lines. Return their number and a result code. The last line must end with a newline.
 
     Args:
         line_bytes: The lines.
         keys: The bytes before each value, concatenated.
-        key_ends: End of each of these in `keys`.
+        key_ends: End of each of these byte strings in `keys`.
         kinds: Kind of each field's values.
         scales: Fraction digits of each decimal field.
         output_positions: Index of each field's output, in `numbers`, or in `ends` and `texts`.
@@ -315,14 +314,15 @@ def read_lines(
         texts: By index: the concatenated texts, followed by eight spare bytes.
 
     Returns:
-        Instead of ALL_LINES_READ, the field whose text is not of its kind, or UNSUPPORTED_LINE.
+        Number of lines, and ALL_LINES_READ, UNSUPPORTED_LINE, or the number of a field whose text
+        does not have its kind.
     """
     used = np.zeros(len(texts), np.int64)
     data, size, names = line_bytes.ctypes.data, len(line_bytes), keys.ctypes.data
     safe = size - WORD_BYTES
     row = 0
     at = 0
-    # No key, number or text contains a newline, so every loop stops at the last one.
+    # No key, number or text contains a newline, so every loop stops at the last newline.
     while at < size:
         if load_byte(data, at) == _NEWLINE:
             at += 1
@@ -446,7 +446,7 @@ def store_word(_context, memory, offset, word):
 def count_plain_bytes(word):
     """Return the number of bytes in a word before a quote, backslash or control character."""
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
-    # A borrow can only mark bytes above a matching byte, never below it.
+    # A borrow can only mark bytes above a matching byte, so the first mark is correct.
     found = (
         ((quotes - _LOW_BITS) & ~quotes)
         | ((backslashes - _LOW_BITS) & ~backslashes)

@@ -1,6 +1,6 @@
-"""Row-by-row evaluator of the expressions of a pipe.
+"""Evaluate the expressions of a pipe row by row.
 
-NULL passes through every function except those that replace it.
+Functions return NULL if an argument is NULL, except functions that replace NULL.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _TEXT = Column("TEXT", LogicalType.TEXT, 1)
 _EPOCH_DATE = dt.date(1970, 1, 1)
 _DECIMAL_PRECISION = 60
 _QUOTIENT_EXTRA_DIGITS, _MAX_QUOTIENT_SCALE = 6, 12
-# Larger than any column accepts. A larger exponent would need memory for its written-out digits.
+# Larger than any column accepts. Writing out a larger exponent would need much memory.
 _MAX_EXPONENT = 1_000
 
 
@@ -142,7 +142,7 @@ class _ExpressionCompiler:
             if column_type.kind is LogicalType.TEXT:
                 value = to_varchar(value)
             elif column_type.kind is LogicalType.FIXED and isinstance(value, bool):
-                # A value that the column rejects may still be castable.
+                # A value that the column rejects may still be convertible by a cast.
                 value = int(value)
             if column_type.kind in SEMI_STRUCTURED_TYPES:
                 return value
@@ -163,7 +163,7 @@ def make_cast_column(column_type: ColumnType) -> Column:
 
 
 def _from_stored_value(value: object, stored: object, column: Column) -> object:
-    """Return the value of the column's type that a stored value represents."""
+    """Convert a stored value to a value of the column's type."""
     if column.kind is LogicalType.FIXED and isinstance(stored, int):
         scale = column.scale or 0
         return Decimal(stored).scaleb(-scale) if scale else stored
@@ -174,7 +174,7 @@ def _from_stored_value(value: object, stored: object, column: Column) -> object:
     if column.kind is LogicalType.DATE and isinstance(stored, int):
         with contextlib.suppress(OverflowError):
             return (_EPOCH_DATE + dt.timedelta(days=stored)).isoformat()
-    # Times and binary values are only checked here; the target column converts them.
+    # Times and binary values are only checked here. The target column converts them.
     return value
 
 
@@ -190,7 +190,7 @@ def _follow_path(row: object, steps: Sequence[str | int]) -> object:
 
 
 def to_varchar(value: object) -> str:
-    """Return a value as text, as CAST to VARCHAR does."""
+    """Convert a value to text as CAST to VARCHAR does."""
     match value:
         case str():
             return value

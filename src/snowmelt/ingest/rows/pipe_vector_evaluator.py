@@ -1,9 +1,9 @@
-"""Vectorized evaluator of the expressions of a pipe, by columns.
+"""Evaluate the expressions of a pipe by columns.
 
-Returns the same values as the row evaluator, or marks rows for it. Rows whose value is uncertain
-are reported to the caller, which evaluates them one by one. So are rows that fail, because only the
-row evaluator reports the reason. An expression that columns cannot evaluate at all stops the whole
-evaluation. Covers exact decimals, floats and text functions where Arrow and Python agree.
+The values equal those of the row evaluator. Rows whose value is uncertain are marked, and the
+caller evaluates them row by row. Rows that fail are also marked, because only the row evaluator
+reports the reason. If an expression is not supported at all, the whole evaluation stops. Supports
+exact decimals, floats, and text functions for which Arrow and Python agree.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class ColumnarFallback(Exception):
 class PipeVector:
     """Values of an expression for all rows.
 
-    `exponent` is the exponent of each decimal in Python's form, the negative scale; None if the
-    exponents differ.
+    `exponent` is the exponent of all decimals in Python's form, which is the negative scale. It is
+    None if the exponents differ.
     """
 
     values: pa.Array
@@ -79,7 +79,7 @@ class PipeVector:
         return self.values.type
 
     def to_texts(self) -> pa.Array:
-        """Return the values as texts.
+        """Convert the values to texts.
 
         Raises:
             ColumnarFallback: If Arrow's texts differ from the row evaluator's.
@@ -92,7 +92,7 @@ class PipeVector:
 
 
 def make_decimal_vector(decimals: pa.Array) -> PipeVector:
-    """Return the vector of decimals from a cast; those of scale 0 are integers."""
+    """Create a vector from decimals of a cast. Decimals with scale 0 become integers."""
     if decimals.type.scale:
         return PipeVector(decimals, -decimals.type.scale)
     narrow = _narrow_decimals(decimals)
@@ -146,7 +146,7 @@ def round_vector(
     narrow = _narrow_decimals(_to_decimals(recorder, operand).values)
     if narrow.type.precision >= _MAX_DECIMAL_DIGITS:
         raise ColumnarFallback
-    # One digit more, because 9.9 may round to 10.
+    # One more digit, because 9.9 may round to 10.
     wide = narrow.cast(pa.decimal128(narrow.type.precision + 1, narrow.type.scale))
     if function_name in _ROUNDING_FUNCTIONS:
         return PipeVector(_ROUNDING_FUNCTIONS[function_name](wide))
@@ -164,7 +164,7 @@ def _to_floats(operand: PipeVector) -> pa.Array:
 
 
 def _to_decimals(recorder: VectorPipeEvaluator, operand: PipeVector) -> PipeVector:
-    """Return exact numbers; texts of unusual form are marked for the row evaluator."""
+    """Convert values to decimals. Texts of unusual form are marked for the row evaluator."""
     kind = operand.type
     if _types.is_decimal(kind):
         return operand
@@ -181,7 +181,7 @@ def _to_decimals(recorder: VectorPipeEvaluator, operand: PipeVector) -> PipeVect
 
 
 def _narrow_decimals(decimals: pa.Array) -> pa.Array:
-    """Return the decimals in the narrowest type: results have a wider one than needed."""
+    """Convert decimals to the narrowest type, because results have a wider type than needed."""
     scale = decimals.type.scale
     bounds = pc.min_max(decimals)
     largest = max(
@@ -206,7 +206,7 @@ def _divide_decimals(
     power = 10 ** (digits - scale + other)
     too_large = np.abs(dividend.astype(np.float64)) * float(power) >= _MAX_DIVIDEND
     zero = divisor == 0
-    # NULL needs no fallback, whatever bytes are in its slot.
+    # NULL needs no fallback, regardless of the bytes in its slot.
     nulls = make_null_mask(left.values) | make_null_mask(right.values)
     recorder.mark_fallback_rows(pa.array((too_large | zero) & ~nulls))
     top = np.where(too_large, 0, dividend) * np.int64(power)
@@ -245,7 +245,7 @@ def get_int_constant(expression: PipeExpression) -> int:
     """Return the value of an integer constant.
 
     Raises:
-        ColumnarFallback: If the expression is not one.
+        ColumnarFallback: If the expression is not an integer constant.
     """
     if isinstance(expression, PipeLiteral) and type(expression.value) is int:
         return expression.value
@@ -288,9 +288,9 @@ _TEXT_FUNCTIONS: dict[str, Callable[[pa.Array, Sequence[PipeExpression]], pa.Arr
 
 
 _COALESCE_FUNCTIONS = {"COALESCE", "NVL", "IFNULL"}
-# Dates whose texts have a year of four digits.
+# Range of dates whose texts have a year of four digits.
 _MIN_DATE, _MAX_DATE = dt.date(1000, 1, 1), dt.date(9999, 12, 31)
-# Types that check a text by their rules, and store it unchanged.
+# Types that validate a text and store it unchanged.
 _KINDS_STORED_AS_TEXT = {*TIMESTAMP_TYPES, LogicalType.DATE, LogicalType.TIME, LogicalType.BINARY}
 
 
@@ -319,7 +319,7 @@ class VectorPipeEvaluator:
         self._fallback_rows: NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def evaluate(self, rows: pa.Table) -> PipeColumns | None:
-        """Evaluate all expressions; None if some need the row evaluator."""
+        """Evaluate all expressions. Return None if the row evaluator must evaluate an expression."""
         if len(set(self._names)) < len(self._names) or None in self._targets:
             return None
         self._rows = rows.combine_chunks()
@@ -335,10 +335,11 @@ class VectorPipeEvaluator:
         return PipeColumns(pa.Table.from_arrays(arrays, names=self._names), self._fallback_rows)
 
     def _evaluate_for_column(self, expression: PipeExpression, column: Column) -> pa.Array:
-        """Return the values of a column."""
+        """Evaluate the expression of a column."""
         found = self._evaluate(expression)
         if _types.is_decimal(found.type) and column.kind is not LogicalType.FIXED:
-            # Floats have signed zeros, and texts with the digits that the row evaluator writes.
+            # Floats need signed zeros, and their texts need the digits that the row evaluator
+            # writes.
             raise ColumnarFallback
         return _parse_texts(found.values, column)
 
@@ -380,7 +381,7 @@ class VectorPipeEvaluator:
         if _types.is_nested(found.type):
             raise ColumnarFallback
         if _types.is_floating(found.type):
-            # 3 and 3.0 are different values; only one of them is a float.
+            # 3 and 3.0 are different values, because only the second one is a float.
             self.mark_fallback_rows(pc.equal(found, pc.floor(found)))
         return PipeVector(found)
 
@@ -436,7 +437,7 @@ class VectorPipeEvaluator:
         return PipeVector(call_text_function(self, call, operands))
 
     def mark_fallback_rows(self, mask: pa.Array) -> None:
-        """Mark rows for the row evaluator; null marks none."""
+        """Mark rows for the row evaluator. Null in the mask marks no row."""
         self._fallback_rows |= pc.fill_null(mask, fill_value=False).to_numpy(zero_copy_only=False)
 
 
@@ -457,7 +458,7 @@ def _null_if_equal(left: PipeVector, right: PipeVector) -> PipeVector:
 
 
 def _parse_texts(values: pa.Array, column: Column) -> pa.Array:
-    """Parse texts for a column of another type; every text must be unambiguous."""
+    """Parse texts for a column of another type. Every text must be unambiguous."""
     if not _types.is_string(values.type):
         return values
     read = parse_text_column(pa.chunked_array([values]), column)

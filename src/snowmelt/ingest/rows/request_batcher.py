@@ -1,8 +1,8 @@
-"""Batching of small requests: lookup, parsing, conversion and queueing in groups.
+"""Batch small requests: look up, parse, convert and queue them in groups.
 
-A thousand channels send a thousand small requests per second. Handled alone, each would need a
-query, a conversion and one or two wake-ups; in a group they share them. Under load, a short pause
-makes the groups larger.
+A thousand channels send a thousand small requests per second. Handled separately, each would need a
+query, a conversion and one or two thread wake-ups. Requests of a group share them. Under load, a
+short pause makes the groups larger.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from snowmelt.ingest.rows.targets import PipePath, PipeTarget, RowSender
 _log = logging.getLogger("snowmelt.ingest")
 
 _MAX_GROUP_REQUESTS = 512
-# Pause for each request of a group. Many requests mean many channels, which buffer rows for a
-# second themselves. A group of any size costs about 20 ms.
+# Pause per request of a group. Many requests mean many channels, whose clients buffer rows for a
+# second anyway. A group of any size takes about 20 ms.
 _PAUSE_PER_REQUEST_S = 0.0033
 _MAX_PAUSE_S = 0.15
 
@@ -52,14 +52,14 @@ class PendingRequest:
     _respond: Callable[[AppendOutcome], None] | None
 
     def respond(self, outcome: AppendOutcome) -> None:
-        """Send the outcome of the request; later calls are ignored."""
+        """Send the outcome of the request. Later calls are ignored."""
         respond, self._respond = self._respond, None
         if respond is not None:
             respond(outcome)
 
 
 class RequestBatcher:
-    """One thread before the committer; unusual requests are handled one by one."""
+    """Thread that batches requests for the committer. Unusual requests are handled one by one."""
 
     def __init__(self, row_service: RowService, clock: Clock) -> None:
         self._row_service = row_service
@@ -69,7 +69,7 @@ class RequestBatcher:
         )
 
     def submit(self, pending: PendingRequest) -> None:
-        """Queue a request. It gets one response, from any thread.
+        """Queue a request. Its `respond` is called once, in any thread.
 
         Raises:
             RowsBusy: If the service is stopping.
@@ -92,7 +92,7 @@ class RequestBatcher:
     def _run_and_respond_errors(
         self, work: Callable[[Sequence[PendingRequest]], None], requests: Sequence[PendingRequest]
     ) -> None:
-        """Run `work`; respond to the requests with its exception, so that none stays unanswered."""
+        """Run `work`. If it raises an exception, send it as the response to the requests."""
         try:
             work(requests)
         except Exception as error:  # noqa: BLE001 - told to those whom it concerns
@@ -111,7 +111,7 @@ class RequestBatcher:
         try:
             target = self._row_service.target_resolver.find(first.path, first.sender)
         except PipeNotFound:
-            # Each response names the new table of its own channel.
+            # Handle separately: each response contains the new table of its channel.
             self._append_one_by_one(requests)
             return
         coming, others = self._split_by_order(target, requests)
@@ -198,7 +198,7 @@ class RequestBatcher:
                 and find_position_outcome(channel, at, request.request_id, request.sender.user)
                 is None
             )
-            # Rows of the official SDK have conversion rules of their own.
+            # Rows of the official SDK have other conversion rules.
             is_next = is_next and (request.client is None) == (plain[0][0].request.client is None)
             (coming if is_next else others).append(each)
         return coming, others

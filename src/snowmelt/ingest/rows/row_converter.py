@@ -1,8 +1,8 @@
-"""Converter of request bodies to table columns, by the conversion rules of the SDK.
+"""Convert request bodies to columns of the table, with the conversion rules of the SDK.
 
-Loads the compiled reader in the background: importing numba takes 0.5 s, and its first
-compilation after an installation several seconds. Services that receive few rows never load it.
-Also rejects values of BINARY columns that may be base64 where hexadecimal is expected.
+The compiled reader is loaded in the background, because importing numba takes 0.5 s, and the first
+compilation after an installation several seconds. Services that receive few rows do not load it.
+Values of BINARY columns that may be base64 are rejected if hexadecimal digits are expected.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 _MAX_CONVERTERS = 64
 _MAX_RETAINED_ERRORS = 1_000
-# Columnar conversion costs 1 to 2 ms however few the values: as much as a few hundred rows.
+# Columnar conversion takes at least 1 to 2 ms, as long as the conversion of a few hundred rows.
 _MIN_COLUMNAR_BYTES = 24 * 1024
-# The response to one body waits for all bodies of its batch.
+# Limit of a batch, because the response to one body waits for all bodies of its batch.
 _MAX_BATCH_BYTES = 8 << 20
-# If more than a quarter of the rows need the row evaluator, it evaluates all of them.
+# If more than a quarter of the rows need the row evaluator, it evaluates all rows.
 _MAX_FALLBACK_DIVISOR = 4
 
 
@@ -63,7 +63,7 @@ _MAX_FALLBACK_DIVISOR = 4
 class RowRejection(ErrorRow):
     """A rejected row with its index in the request, from 0.
 
-    For a table with an error table, `row` is the line as received.
+    If the table has an error table, `row` is the line as received.
     """
 
     number: int
@@ -71,10 +71,10 @@ class RowRejection(ErrorRow):
 
 @dataclass(frozen=True, slots=True)
 class ConvertedRows:
-    """A request's rows in chunk form, their approximate size, and the number of rejected rows.
+    """Rows of a request in chunk form, their approximate size, and the number of rejected rows.
 
-    The first 1,000 rejections and the last one are kept; all of them for a table with an error table.
-    `missing_columns` are the columns that a table with schema evolution lacks for these rows.
+    The first 1,000 rejections and the last one are kept, or all of them if the table has an error
+    table. `missing_columns` are the columns that schema evolution would have to add for these rows.
     """
 
     table: pa.Table
@@ -85,7 +85,7 @@ class ConvertedRows:
     missing_columns: MissingColumns | None = None
 
     def with_evolution_error(self, reason: str) -> ConvertedRows:
-        """Return a copy in which rows with missing columns also say why these were not added."""
+        """Return a copy in which errors about missing columns explain why these were not added."""
         refused = tuple(
             replace(each, reason=f"{each.reason} {reason}")
             if each.code == InvalidRow.code
@@ -113,14 +113,16 @@ class ConverterPool:
         from_sdk: bool = False,
         reject_ambiguous_bytes: bool = False,
     ) -> ConvertedRows:
-        """Convert a body of newline-delimited JSON; rejected rows are left out.
+        """Convert a body of newline-delimited JSON. The result excludes rejected rows.
 
         Args:
             data: The body.
             table: The target table.
             copy: The pipe's transformation, or None.
-            from_sdk: The official SDK wrote the rows, so a text may represent binary values.
-            reject_ambiguous_bytes: The client may write base64; reject values that may be base64.
+            from_sdk: Whether the official SDK wrote the rows. A text may then represent a binary
+                value.
+            reject_ambiguous_bytes: Reject values that may be base64, because the client may write
+                base64.
         """
         copy = _drop_trivial_copy(copy)
         converter = self._get_converter(table, _choose_compatibility(copy, from_sdk=from_sdk))
@@ -146,7 +148,7 @@ class ConverterPool:
         *,
         from_sdk: bool = False,
     ) -> list[ConvertedRows]:
-        """Return what `convert` returns for each body; small bodies are converted together, by columns."""
+        """Apply `convert` to each body. Small bodies are converted together by columns."""
         size = sum(map(len, bodies))
         if size < _MIN_COLUMNAR_BYTES or len(bodies) == 1 or has_defaults(table.schema):
             return [self.convert(data, table, copy, from_sdk=from_sdk) for data in bodies]
@@ -170,7 +172,7 @@ class ConverterPool:
         *,
         from_sdk: bool,
     ) -> list[ConvertedRows] | None:
-        """Return what `convert` returns for each body, or None if the result could differ."""
+        """Convert bodies together. Return None if the result could differ from that of `convert`."""
         if not all(body.startswith(b"{") for body in bodies):
             return None
         counts = list(map(count_nonblank_lines, bodies))
@@ -189,7 +191,7 @@ class ConverterPool:
                 size = found.size_bytes * count // ends[-1]
                 converted.append(_make_fully_converted(found.table.slice(start, count), size))
             else:
-                # The row path builds the rejections and the rows to keep.
+                # The row-by-row path creates the rejections, and the rows for the error table.
                 converted.append(self.convert(data, table, copy, from_sdk=from_sdk))
             start += good
         return converted
@@ -201,7 +203,7 @@ class ConverterPool:
         copy: PipeCopy | None,
         converter: RowConverter,
     ) -> RowConversion | None:
-        """Return the accepted rows as columns, or None if the result could differ."""
+        """Convert the rows by columns. Return None if the result could differ."""
         if copy is not None and copy.items is None:
             return None
         # A column of fields does not tell a field that is null from one that is missing.
@@ -270,7 +272,7 @@ class ConverterPool:
         converter: RowConverter,
         kernel_reader: Plain | None,
     ) -> pa.Table | None:
-        """Return the result of a pipe, mostly by columns, or None if a row is rejected."""
+        """Evaluate a pipe, mostly by columns. Return None if a row is rejected."""
         rows = read_field_columns(data, kernel_reader)
         pipe = VectorPipeEvaluator(copy, schema, self._zone, self._clock)
         made = None if rows is None else pipe.evaluate(rows)
@@ -343,7 +345,7 @@ def _make_fully_converted(table: pa.Table, size_bytes: int) -> ConvertedRows:
 def merge_parse_errors(
     rejected: list[RowRejection], errors_by_line: dict[int, str]
 ) -> list[RowRejection]:
-    """Renumber rejections of the converter, which did not see unreadable lines, and add those lines."""
+    """Add the errors of unreadable lines, which the converter did not see, and renumber its rejections."""
     found: list[RowRejection] = []
     skipped = sorted(errors_by_line)
     passed = 0
@@ -390,7 +392,7 @@ class KernelLoader:
         self._thread: threading.Thread | None = None
 
     def get_reader(self, body_bytes: int) -> Plain | None:
-        """Return the reader for a body of this size if it is loaded. The first large body starts loading."""
+        """Return the reader if it is loaded. The first large body starts loading it."""
         if self._kernel_reader is None and body_bytes >= _MIN_KERNEL_BYTES:
             with self._lock:
                 if self._thread is None:
@@ -406,7 +408,7 @@ class KernelLoader:
             self._thread.join()
 
     def load(self) -> None:
-        """Load the reader in this thread."""
+        """Load the reader. Blocks."""
         try:
             from snowmelt.ingest.rows.uniform_line_reader import read_uniform_lines
 
@@ -422,7 +424,7 @@ class KernelLoader:
             self._kernel_reader = read_uniform_lines
 
 
-# Standard base64, as the SDK writes it. Any other text is hexadecimal, or is rejected later.
+# Standard base64, as the SDK writes it. Any other text is hexadecimal or will be rejected.
 _BASE64_PATTERN = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _AMBIGUOUS_BYTES_REASON = (
     "its client may have written base64, which was the encoding when it was created. Create the"
@@ -446,9 +448,10 @@ def has_no_binary_values(table: pa.Table, schema: TableSchema) -> bool:
 def find_ambiguous_bytes(
     rows: Sequence[object], schema: TableSchema, *, from_pipe: bool
 ) -> dict[int, InvalidValue]:
-    """Return the rows, by index, with a binary value that may be base64.
+    """Return the indexes of rows with a binary value that may be base64.
 
-    With `from_pipe`, every binary value counts: the pipe's result does not show its source.
+    With `from_pipe`, every binary value may be base64, because a pipe's result does not show its
+    source.
     """
     columns = {column.name: column for column in list_binary_columns(schema)}
     found: dict[int, InvalidValue] = {}

@@ -1,15 +1,18 @@
-"""Operations of the row API without HTTP: pipes, channels and append requests."""
+"""Operations of the row API, without HTTP: pipes, channels and append requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
 from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.db.replication_triggers import require_writable
+from snowmelt.catalog.objects import failover_groups
 from snowmelt.catalog.objects.channel_tombstones import find_tombstones
+from snowmelt.catalog.objects.failover_groups import ToldChannel
 from snowmelt.catalog.streaming import channels, row_request_state
 from snowmelt.catalog.streaming.row_request_state import RowChannel
 from snowmelt.clock import Clock, to_epoch_ms
@@ -56,9 +59,9 @@ _MAX_STATUS_CHANNELS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RawAppendRequest:
-    """A decompressed append request. `continuation` is the token's text, None for the elastic channel.
+    """A decompressed append request. `continuation` is the token's text; None: elastic channel.
 
-    `client` is None unless the official SDK sent the request.
+    `client` is None if the request is not from the official SDK.
     """
 
     path: PipePath
@@ -73,7 +76,7 @@ class RawAppendRequest:
 
 @dataclass(frozen=True, slots=True)
 class RowService:
-    """Operations of the row API. Every method blocks and must run in a thread."""
+    """Operations of the row API. Methods block and must run in a thread."""
 
     database: Database
     write_batcher: WriteBatcher
@@ -129,8 +132,13 @@ class RowService:
             following = ContinuationToken(
                 opened.client_sequencer, opened.row_sequencer + 1, table.table_id, base64
             )
+            position = (table.table_id, name, opened.row_sequencer)
+            if failover_groups.find_untold_channels(connection, [position]):
+                # The client resends the rows behind its committed token, so that must be safe.
+                raise RowsBusy(reason=failover_groups.NOT_REPLICATED)
             if name not in known:
-                # The channel was dropped after this request's first response, so the caller is fenced already.
+                # The channel was dropped after the first response to this request, so the caller is
+                # already fenced.
                 raise ContinuationStale(token=following, channel=channel)
             return OpenRowChannelResponse(
                 str(following), build_channel_status(path, channel, known[name])
@@ -139,7 +147,7 @@ class RowService:
         return self.write_batcher.submit(write, group_key=path)
 
     def drop_channel(self, path: PipePath, channel: str, sender: RowSender) -> Future[str | None]:
-        """Drop a channel and return its last offset token; None if the channel does not exist.
+        """Drop a channel. Return its last offset token, or None if the channel does not exist.
 
         The future raises PipeNotFound if the pipe does not exist or the role may not insert through it.
 
@@ -180,16 +188,25 @@ class RowService:
             for name in names
         }
         with self.database.reading() as connection:
+            require_writable(connection)
             table, _ = find_writable_table(connection, path, sender)
             known = row_request_state.find_row_channels(
                 connection, table.table_id, list(wanted.values())
             )
             left = find_tombstones(connection, table.name, known)
+            told = failover_groups.find_told_channels(
+                connection, [(table.table_id, name) for name in known]
+            )
+        if told is not None:
+            known = {
+                name: replace(channel, offset_token=_find_told_token(told, table.table_id, name))
+                for name, channel in known.items()
+            }
         found = {
             name: build_channel_status(path, name, known[internal])
             for name, internal in wanted.items()
-            # A newer channel of the same name is not reported until this pipe opens it. Otherwise
-            # a client would take another channel's committed token for its own.
+            # A newer channel of the same name is not reported until this pipe opens it. Otherwise a
+            # client would use the committed token of another channel.
             if internal in known
             and (internal not in left or left[internal].dropped_at <= known[internal].opened_at)
         }
@@ -201,7 +218,7 @@ class RowService:
     def resolve_request(
         self, request: RawAppendRequest, *, refresh: bool
     ) -> tuple[PipeTarget, str, AppendOutcome | None]:
-        """Return the target and channel of a request, and its outcome if its rows need no conversion.
+        """Return the target and channel of a request, and its outcome if that is already known.
 
         Raises:
             PipeNotFound: If the pipe does not exist, or the role may not insert through it.
@@ -263,15 +280,15 @@ class RowService:
         *,
         refresh: bool = False,
     ) -> None:
-        """Convert rows and queue them; `respond` is called once, from any thread.
+        """Convert rows and queue them. `respond` is called once, in any thread.
 
-        `get_body` returns newline-delimited JSON and is called only if needed. `refresh` reads the table
-        from the catalog, because it has changed.
+        `get_body` returns newline-delimited JSON, and is called only if needed. `refresh` reads a
+        changed table from the catalog again.
 
         Raises:
             PipeNotFound: If the pipe does not exist, or the role may not insert through it.
             RequestMalformed: If a token or the request ID contains NUL.
-            BodyUnreadable: If `get_body` raises it; so does `BodyTooLarge`.
+            BodyUnreadable: If `get_body` raises it. The same applies to `BodyTooLarge`.
             RowsBusy: If the service is stopping, or the table's migration backlog is over its limit.
         """
         check_no_nul_texts(request)
@@ -284,7 +301,8 @@ class RowService:
         try:
             rows = get_body()
         except RequestMalformed:
-            # An uploaded file is deleted once its rows are committed, perhaps by a copy of this request.
+            # The file is deleted when its rows are committed, so a copy of this request may have
+            # committed them.
             outcome = self._find_replay_outcome(request, target)
             if outcome is None:
                 raise
@@ -334,9 +352,10 @@ class RowService:
     def _convert_and_evolve(
         self, request: RawAppendRequest, target: PipeTarget, data: bytes
     ) -> tuple[PipeTarget, ConvertedRows]:
-        """Convert rows; if the table has schema evolution, add the columns that they need.
+        """Convert rows. If the table has schema evolution, add the columns that they need.
 
-        The current table, not the cached one, decides which rows are rejected and where they are kept.
+        The current table, and not the cached one, determines which rows are rejected and where they
+        are kept.
         """
         converted = self._convert(request, target, data)
         if converted.rejected_count:
@@ -357,7 +376,7 @@ class RowService:
 
 
 def get_internal_channel_name(request: RawAppendRequest) -> str:
-    """Return the internal name of the channel that counts a request's rows.
+    """Return the internal name of a request's channel.
 
     Raises:
         RequestMalformed: If the channel name is invalid.
@@ -375,7 +394,7 @@ def make_append_request(
     inserted_ms: int,
     respond: Callable[[AppendOutcome], None],
 ) -> AppendRequest:
-    """Return a request with converted rows for the committer."""
+    """Create a request with converted rows for the committer."""
     token = request.continuation
     return AppendRequest(
         target=target,
@@ -391,14 +410,14 @@ def make_append_request(
 
 
 def _make_idempotency_key(request: RawAppendRequest) -> str:
-    """Return the key that identifies repeated requests; without a channel it contains the user."""
+    """Return the key that identifies repetitions of a request. Without a channel, it contains the user."""
     if request.continuation is not None:
         return request.request_id
     return f"{request.sender.user} {request.request_id}"
 
 
 def check_no_nul_texts(request: RawAppendRequest) -> None:
-    """Reject texts that the catalog cannot store.
+    """Reject texts with NUL, which the catalog cannot store.
 
     Raises:
         RequestMalformed: If a token or the request ID contains NUL.
@@ -414,7 +433,7 @@ def _reject_nul(*texts: str | None) -> None:
 
 
 def parse_channel_name(text: str) -> str:
-    """Return the internal name of a channel.
+    """Parse the name of a channel and return its internal form.
 
     Raises:
         RequestMalformed: If the name is invalid.
@@ -424,10 +443,17 @@ def parse_channel_name(text: str) -> str:
     return to_internal_name(text)
 
 
+def _find_told_token(
+    told: Mapping[tuple[int, str], ToldChannel], table_id: int, name: str
+) -> str | None:
+    found = told.get((table_id, name))
+    return None if found is None else found.offset_token
+
+
 def build_channel_status(
     path: PipePath, channel: str, record: RowChannel | None
 ) -> RowChannelStatus:
-    """Return the status of a channel; `record` is None for the elastic channel before its first row."""
+    """Build a channel's status. `record` is None for the elastic channel before its first row."""
     status = RowChannelStatus(path.database, path.schema, path.pipe, channel)
     if record is None:
         return status

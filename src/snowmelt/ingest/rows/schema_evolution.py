@@ -1,4 +1,4 @@
-"""Schema evolution of tables that gain the columns their rows need."""
+"""Schema evolution: add columns to tables that their rows need."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from snowmelt.schema.conversion.row_converter import RowError
 
 _log = logging.getLogger("snowmelt.ingest")
-# Time to cache that a role may not evolve a table.
+# Time in seconds for which a missing privilege to evolve a table is cached.
 _DENIAL_CACHE_TTL_S = 10.0
 _MAX_CACHED_DENIALS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class MissingColumns:
-    """Columns that a table lacks for some rows, by name and type, and NOT NULL constraints to drop."""
+    """Columns (name and type) that a table lacks for some rows, and NOT NULL constraints to drop."""
 
     columns: Mapping[str, str]
     nullable_columns: Sequence[str]
@@ -45,7 +45,7 @@ def infer_missing_columns(errors: Sequence[RowError], schema: TableSchema) -> Mi
 
 @dataclass(eq=False, slots=True)
 class TableEvolver:
-    """Evolves tables for roles with the privilege. Thread-safe."""
+    """Evolves tables on behalf of roles with the privilege. Thread-safe."""
 
     _database: Database
     _clock: Clock
@@ -55,7 +55,7 @@ class TableEvolver:
         """Add missing columns to a table. Return None, or the reason why they cannot be added.
 
         Raises:
-            CatalogUnavailable: If the outcome is unknown; the request may be sent again.
+            CatalogUnavailable: If the outcome is unknown. The request may be repeated.
         """
         key = (target.table.table_id, target.sender)
         now = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""Lookup of the table behind a pipe, cached for two seconds.
+"""Look up the target table of a pipe. Results are cached for 2 s.
 
 The result only prepares a request. The transaction that registers the rows checks role, table,
 columns and key again. The module also defines pipe paths, senders and the elastic channel.
@@ -31,7 +31,7 @@ ELASTIC_CHANNEL = "ELASTIC"
 
 @dataclass(frozen=True, slots=True)
 class PipePath:
-    """A pipe as a request names it; parts as the client wrote them."""
+    """Name of a pipe in a request. Parts are as the client wrote them."""
 
     database: str
     schema: str
@@ -44,7 +44,7 @@ class PipePath:
 
     @property
     def default_table(self) -> TableName | None:
-        """Table whose default pipe has this name, or None if the name is not that of a default pipe."""
+        """Table whose default pipe has this name, or None if it is not the name of a default pipe."""
         pipe = self.pipe
         quoted = len(pipe) > 1 and pipe[0] == pipe[-1] == '"'
         bare = pipe[1:-1] if quoted else pipe
@@ -63,7 +63,7 @@ class PipePath:
 
 @dataclass(frozen=True, slots=True)
 class RowSender:
-    """User and role of a request (None: the user's default role)."""
+    """User and role of a request. Role None means the user's default role."""
 
     user: str
     role: str | None = None
@@ -71,9 +71,9 @@ class RowSender:
 
 @dataclass(frozen=True, slots=True)
 class SdkClient:
-    """Client of the official SDK: the ID of its token, and when that was issued.
+    """Client of the official SDK: ID and time of issue of its token.
 
-    `first_token_issued_ms` is when the first token used with its channel was issued, if known.
+    `first_token_issued_ms` is when the first token used with its channel was issued, or None.
     """
 
     token_id: str = ""
@@ -83,9 +83,10 @@ class SdkClient:
 
 @dataclass(frozen=True, slots=True)
 class PipeTarget:
-    """The table behind a pipe, for one user; `copy` is the pipe's transformation.
+    """Target table of a pipe for one user. `copy` is the pipe's transformation.
 
-    `last_base64_client_at` is when an older service last told a client of this pipe to write base64.
+    `last_base64_client_at` is the last time when an older service told a client of this pipe to
+    write base64.
     """
 
     path: PipePath
@@ -97,7 +98,7 @@ class PipeTarget:
 
     @property
     def chunk_key(self) -> tuple[int, int, int, str, str | None]:
-        """Properties that rows must share to be stored in one chunk."""
+        """Properties that must be equal for rows in one chunk."""
         return (
             self.table.table_id,
             self.table.schema.version,
@@ -108,7 +109,7 @@ class PipeTarget:
 
     @property
     def rejection_rules(self) -> tuple[object, ...]:
-        """Properties that decide which rows are rejected, and where they are kept."""
+        """Properties that determine which rows are rejected, and where they are kept."""
         table = self.table
         return table.schema.version, table.schema_evolution, table.error_table_id, self.copy
 
@@ -119,9 +120,9 @@ def has_binary_column(table: TableRecord) -> bool:
 
 
 def elastic_channel_name(user: str) -> str:
-    """Return the channel that counts rows that a user sends without a channel name.
+    """Return the channel for rows that a user sends without a channel name.
 
-    There is one for each user, because a channel has one owner. Its name has lower-case letters, so an
+    Each user has one, because a channel has one owner. Its name has lower-case letters, so an
     unquoted name cannot open it.
     """
     return f"elastic:{user}"
@@ -139,14 +140,14 @@ def is_uploaded_row_file_name(name: str) -> bool:
 
 
 _WRITE_PRIVILEGE = "INSERT"
-# The registering transaction checks privileges again, so a revoked one takes effect at once.
+# The registering transaction checks privileges again, so a revocation takes effect immediately.
 _CACHE_TTL_S = 2.0
 _MAX_CACHED_TARGETS = 10_000
 
 
 @dataclass(eq=False, slots=True)
 class TargetResolver:
-    """Looks up pipes for senders. Thread-safe."""
+    """Looks up the target tables of pipes for senders. Thread-safe."""
 
     _database: Database
     _keyring: KeyRing
@@ -158,7 +159,7 @@ class TargetResolver:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find(self, path: PipePath, sender: RowSender, *, refresh: bool = False) -> PipeTarget:
-        """Return the table behind a pipe, cached for 2 s unless `refresh` is set.
+        """Return the target table of a pipe. Results up to 2 s old are reused unless `refresh` is set.
 
         Raises:
             PipeNotFound: If the pipe does not exist, or the role may not insert through it.
@@ -183,7 +184,7 @@ class TargetResolver:
         return target
 
     def get_stage_prefix(self, user: str) -> str:
-        """Return the prefix under which this service stages a user's rows."""
+        """Return the client prefix with which this service stages a user's rows."""
         with self._lock:
             prefix = self._prefixes.get(user)
             if prefix is None:
@@ -196,7 +197,7 @@ class TargetResolver:
 def find_table_name(
     connection: sa.Connection, table_id: int, sender: RowSender
 ) -> TableName | None:
-    """Return the current name of a table; None if the sender may not insert into it."""
+    """Return the current name of a table, or None if the sender may not insert into it."""
     role = to_internal_name(sender.role) if sender.role else None
     try:
         table = tables.find_table_by_id(connection, table_id)
@@ -210,7 +211,7 @@ def find_table_name(
 def find_writable_table(
     connection: sa.Connection, path: PipePath, sender: RowSender
 ) -> tuple[TableRecord, PipeCopy | None]:
-    """Return the table behind a pipe that the sender may insert into, and the transformation.
+    """Return the target table of a pipe, and the transformation. Checks the sender's privileges.
 
     Raises:
         PipeNotFound: If the pipe does not exist, or the role may not insert through it.

@@ -1,8 +1,8 @@
-"""Reader of bodies of uniform lines with a compiled kernel.
+"""Read bodies of uniform lines with a compiled kernel.
 
-The official SDK writes all lines with the fields of the first line, in its order. Other bodies are
-left to another reader, and so are rare JSON values: unpaired surrogates and numbers with more than
-18 digits.
+The official SDK writes all lines with the fields of the first line in the same order. Another
+reader reads other bodies, and bodies with rare JSON values: unpaired surrogates, and numbers with
+more than 18 digits.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Every field whose texts have another form than its first one costs another run.
+# Maximum number of runs. Each field whose texts differ in form from the first one requires another
+# run.
 _MAX_ATTEMPTS = 4
 _NEWLINE = 10
 _MIN_PARALLEL_BYTES = 4 << 20
-# Each text column reserves room for the whole body, which limits the number of such columns.
+# Each text column allocates the size of the whole body, so the number of such columns is limited.
 _MAX_BUFFER_BYTES = 1 << 31
 _KINDS_BY_ARROW_TYPE = {
     pa.int64(): line_kernels.INTEGER,
@@ -41,13 +42,13 @@ _KINDS_BY_ARROW_TYPE = {
 def read_uniform_lines(data: bytes, fields: Sequence[BodyField]) -> pa.Table | None:
     """Return rows as columns, or None if another reader must read them.
 
-    Unambiguous texts of dates, timestamps and decimals are parsed. `data` is UTF-8; `fields` are those
-    of its first row.
+    Unambiguous texts of dates, timestamps and decimals are parsed. `data` is UTF-8. `fields` are
+    the fields of its first row.
     """
     whole = data if data.endswith(b"\n") else data + b"\n"
     if len(whole) < _MIN_PARALLEL_BYTES:
         return _read_range(np.frombuffer(whole, np.uint8), fields)
-    # A channel has one request in flight, so two threads read a large body.
+    # A channel has only one request in flight, so two threads read a large body.
     middle = whole.find(b"\n", len(whole) // 2) + 1
     letters = np.frombuffer(whole, np.uint8)
     with ThreadPoolExecutor(1) as other:
@@ -88,14 +89,14 @@ class _KernelRun:
             is_text = kind in line_kernels.TEXT_KINDS
             self._places.append(counts[is_text])
             counts[is_text] += 1
-        # The kernel allocates pages only when they are written.
+        # The operating system allocates pages only when they are written.
         self._numbers = np.empty((counts[0], lines), np.int64)
         self._valid = np.ones((len(kinds), lines), np.uint8)
         self._ends = np.zeros((counts[1], lines + 1), np.int32)
         self._texts = np.empty((counts[1], size + WORD_BYTES), np.uint8)
 
     def run(self, line_bytes: NDArray[np.uint8]) -> int:
-        """Read lines; return the result code of the kernel."""
+        """Read the lines. Return the result code of the kernel."""
         keys = [b"," + msgspec.json.encode(field.name) + b":" for field in self._fields]
         keys[0] = b"{" + keys[0][1:]
         self._lines, wrong = line_kernels.read_lines(
@@ -143,7 +144,7 @@ def _build_number_array(
     elif kind == line_kernels.DATE:
         target, values = pa.date32(), numbers.astype(np.int32)
     elif kind == line_kernels.DECIMAL:
-        # A decimal has two words; the second one repeats the sign.
+        # A decimal has two words. The second one is the sign extension.
         target = pa.decimal128(38, column.scale or 0)
         values = np.stack((numbers, numbers >> 63), axis=1)
     elif kind == line_kernels.UTC_TIMESTAMP:
@@ -160,7 +161,8 @@ def _choose_kind(field: BodyField) -> int:
     if field.type == pa.string() and kind is LogicalType.FIXED:
         return line_kernels.DECIMAL
     if field.type == pa.string() and kind in TIMESTAMP_TYPES:
-        # An instant is the same in every zone; for other types the offset matters.
+        # Texts that end in Z are supported for TIMESTAMP_LTZ only. For other types the offset
+        # matters.
         is_instant = isinstance(field.first_value, str) and field.first_value.endswith("Z")
         return (
             line_kernels.UTC_TIMESTAMP

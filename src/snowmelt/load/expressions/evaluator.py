@@ -121,6 +121,11 @@ class ExpressionEvaluator:
                 reason = _format_duckdb_error(error)
                 raise LoadRefused(what=describe_expression(each), reason=reason) from None
 
+    @property
+    def used_names(self) -> frozenset[str]:
+        """Internal names of the columns that the expressions use."""
+        return frozenset(name for _, name in self._used)
+
     def evaluate_rows(self, rows: pa.Table) -> list[pa.Array] | ExpressionFailure:
         """Return the values of each expression as text, or the first failure."""
         try:

@@ -37,6 +37,7 @@ from snowmelt.load.expressions.types import (
     quote_literal,
     render_failure_if,
 )
+from snowmelt.load.file_metadata import FILENAME
 from snowmelt.schema.types import to_display_name
 
 ExprType = ExpressionType
@@ -240,7 +241,8 @@ class _ExpressionTranslator:
             return self._translate_current_time(name)
         if name in _REJECTED_BARE_FUNCTIONS and not quoted:
             raise _LocatedExpressionInvalid(_describe_missing_function(name))
-        parsed = ", ".join(map(to_display_name, self._columns)) or "none"
+        parsed = ", ".join(to_display_name(each) for each in self._columns if "$" not in each)
+        parsed = parsed or "none"
         raise _LocatedExpressionInvalid(
             f"there is no parsed column {to_display_name(name)}; there are {parsed}"
         )
@@ -439,6 +441,8 @@ class _ExpressionTranslator:
             if arguments:
                 raise ExpressionInvalid(f"{name} takes no arguments here")
             return self._translate_current_time(name)
+        if name == "CURRENT_LOAD_SOURCE":
+            return self._translate_load_source(arguments)
         if name in _TEMPLATE_FUNCTIONS and len(arguments) == 2:
             return self._translate_template_call(name, arguments)
         if name not in FUNCTIONS:
@@ -449,6 +453,25 @@ class _ExpressionTranslator:
                 name, [types.render_text_literal(word), *map(self.translate, arguments[1:])]
             )
         return build_function_call(name, [self.translate(argument) for argument in arguments])
+
+    def _translate_load_source(self, arguments: list[exp.Expr]) -> TypedSql:
+        """Return the path of the file, or a part of it."""
+        path = self._columns.get(FILENAME)
+        if path is None:
+            raise ExpressionInvalid("the file of a row is not known here")
+        self.used.add(FILENAME)
+        if not arguments:
+            return path
+        number = arguments[0]
+        if len(arguments) > 1 or not isinstance(number, exp.Literal) or number.is_string:
+            raise ExpressionInvalid(
+                "CURRENT_LOAD_SOURCE takes the number of a part of the path, from 1, or nothing"
+            )
+        # Without the slash or scheme at its beginning.
+        parts = f"regexp_replace({path.sql}, '^([A-Za-z][A-Za-z0-9+.-]*:/)?/', '')"
+        return TypedSql(
+            f"nullif(split_part({parts}, '/', {int(str(number.this))}), '')", ExprType.TEXT
+        )
 
     def _translate_template_call(self, name: str, arguments: list[exp.Expr]) -> TypedSql:
         value, template = map(self.translate, arguments)

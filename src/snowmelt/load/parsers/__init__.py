@@ -11,7 +11,7 @@
 `json_parser`: parser of JSON files and messages.
 `record_columns`: conversion of records of typed formats to columns.
 `avro`: parsers of Avro files and messages.
-`parquet`: parser of Parquet files.
+`parquet`: parsers of Parquet and ORC files.
 `warmup`: background compilation of the compiled readers, and their state.
 """
 
@@ -36,6 +36,7 @@ _PARSER_LOCATIONS: dict[str, tuple[str, str, str]] = {
     "KAFKAAVROPARSER": ("avro", "KafkaAvroOptions", "avro.AvroMessageParser"),
     "AVRO": ("avro", "StrictAvroOptions", "avro.AvroParser"),
     "PARQUET": ("parquet", "ParquetOptions", ""),
+    "ORC": ("parquet", "OrcOptions", ""),
     "FIXEDWIDTH": ("line_parsers", "FixedWidthOptions", ""),
     "FREGEXPARSER": ("line_parsers", "RegexOptions", ""),
     "FDELIMITEDPAIRPARSER": ("line_parsers", "PairsOptions", ""),

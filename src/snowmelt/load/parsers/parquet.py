@@ -1,4 +1,4 @@
-"""Parser for Parquet files. Columns are matched by name.
+"""Parsers of Parquet and ORC files. Columns are matched by name.
 
 Arrow casts a column if the types permit it. Otherwise its values are converted one by one.
 """
@@ -6,12 +6,15 @@ Arrow casts a column if the types permit it. Otherwise its values are converted 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.orc as po
 import pyarrow.parquet as pq
 
 from snowmelt.errors import PhaseFailed
@@ -26,7 +29,7 @@ from snowmelt.schema.iceberg_table_form import needs_nanosecond_companion
 from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
 
 _BATCH_ROWS = 16_384
-# Parquet requires random access. A larger file is buffered on disk.
+# Both formats require random access. A larger file is buffered on disk.
 _MAX_MEMORY_BYTES = 8 << 20
 
 
@@ -41,10 +44,57 @@ class ParquetOptions:
         return ParquetParser(strict=self.reject_on_materialized_type_error)
 
 
-class ParquetParser:
-    """Parser of Parquet files. Buffers the whole file, because Parquet is read from its end."""
+@dataclass(frozen=True, slots=True)
+class OrcOptions:
+    """Options of ORC: columns are matched by name, ignoring case. A missing column has its default."""
+
+    reject_on_materialized_type_error: bool = True
+
+    def parser(self) -> OrcParser:
+        """Return the parser."""
+        return OrcParser(strict=self.reject_on_materialized_type_error)
+
+
+class _ColumnFile(ABC):
+    """An open file of columns."""
+
+    schema: pa.Schema
+
+    @abstractmethod
+    def __init__(self, file: BinaryIO) -> None: ...
+
+    @abstractmethod
+    def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of up to 16,384 rows with these columns."""
+
+
+class _ParquetFile(_ColumnFile):
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = pq.ParquetFile(file)
+        self.schema = self._file.schema_arrow
+
+    def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        yield from self._file.iter_batches(_BATCH_ROWS, columns=list(columns), use_threads=False)
+
+
+class _OrcFile(_ColumnFile):
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = po.ORCFile(file)
+        self.schema = self._file.schema
+
+    def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for number in range(self._file.nstripes):
+            stripe = self._file.read_stripe(number, columns=list(columns)).select(list(columns))
+            for start in range(0, stripe.num_rows, _BATCH_ROWS):
+                yield stripe.slice(start, _BATCH_ROWS)
+
+
+class ColumnFileParser:
+    """Parser of a format of columns. Buffers the whole file, because it is read from its end."""
 
     splittable = False
+    format_name: str
+    file_type: type[_ColumnFile]
 
     def __init__(self, *, strict: bool) -> None:
         self._strict = strict
@@ -58,7 +108,7 @@ class ParquetParser:
         """Yield parsed batches of up to 16,384 rows.
 
         Raises:
-            PhaseFailed: If the input is not a Parquet file, or none of its columns matches a column.
+            PhaseFailed: If the input has another format, or none of its columns matches a column.
         """
         with tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES) as held:
             for piece in reader:
@@ -74,13 +124,14 @@ class ParquetParser:
                 key_separator=".",
             )
             try:
-                file = pq.ParquetFile(held)
-                names = _match_columns(file.schema_arrow, objects.converter.columns)
-                wanted = [name for name in names if name is not None]
-                for batch in file.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False):
+                file = self.file_type(cast("BinaryIO", held))
+                names = _match_columns(file.schema, objects.converter.columns)
+                for batch in file.read([name for name in names if name is not None]):
                     yield self._parse_batch(batch, names, objects)
-            except pa.ArrowException as error:
-                raise PhaseFailed(reason=f"not a Parquet file, or broken: {error}") from None
+            except (pa.ArrowException, OSError) as error:
+                raise PhaseFailed(
+                    reason=f"not {self.format_name} file, or broken: {error}"
+                ) from None
 
     def _parse_batch(
         self, batch: pa.RecordBatch, names: list[str | None], row_builder: RecordRowBuilder
@@ -108,6 +159,20 @@ class ParquetParser:
             batch.num_rows,
             lambda row: (0, display_record(_get_row(batch, row))),
         )
+
+
+class ParquetParser(ColumnFileParser):
+    """Parser of Parquet files."""
+
+    format_name = "a Parquet"
+    file_type = _ParquetFile
+
+
+class OrcParser(ColumnFileParser):
+    """Parser of ORC files."""
+
+    format_name = "an ORC"
+    file_type = _OrcFile
 
 
 def _list_values(array: pa.Array) -> list[object]:

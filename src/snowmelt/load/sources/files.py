@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import datetime as dt
 import fnmatch
 import functools
 import glob
@@ -120,7 +121,7 @@ def _find_local_by_prefix(prefix: str) -> list[InputFile]:
             with contextlib.suppress(OSError):
                 status = os.stat(path)  # noqa: PTH116
                 if stat.S_ISREG(status.st_mode):
-                    found.append(InputFile(path, status.st_size, _make_version_tag(status)))
+                    found.append(_make_local_file(path, status))
     return sorted(found, key=lambda file: file.path)
 
 
@@ -262,7 +263,7 @@ def _find_local(path: str) -> Sequence[InputFile]:
             with contextlib.suppress(OSError):
                 status = os.stat(each)  # noqa: PTH116
                 if stat.S_ISREG(status.st_mode):
-                    found.append(InputFile(each, status.st_size, _make_version_tag(status)))
+                    found.append(_make_local_file(each, status))
         return found
     try:
         status = os.stat(path)  # noqa: PTH116
@@ -274,7 +275,7 @@ def _find_local(path: str) -> Sequence[InputFile]:
         raise PhaseFailed(reason=f"{path} is a folder. To load its files, use {path.rstrip('/')}/*")
     if not stat.S_ISREG(status.st_mode):
         raise PhaseFailed(reason=f"{path} is not a regular file. To load a pipe, use STDIN")
-    return (InputFile(path, status.st_size, _make_version_tag(status)),)
+    return (_make_local_file(path, status),)
 
 
 def _read_local(portion: Portion) -> Iterator[bytes]:
@@ -298,6 +299,11 @@ def _to_local_path(path: str) -> str:
     if parts.netloc not in {"", "localhost"}:
         raise PhaseFailed(reason=f"{path}: a file: URL must not have a host")
     return unquote(parts.path)
+
+
+def _make_local_file(path: str, status: os.stat_result) -> InputFile:
+    changed_at = dt.datetime.fromtimestamp(status.st_mtime_ns / 1e9, dt.UTC)
+    return InputFile(path, status.st_size, _make_version_tag(status), changed_at)
 
 
 def _make_version_tag(status: os.stat_result) -> str:
@@ -512,7 +518,7 @@ def _matches_glob(pattern_parts: Sequence[str], path_parts: Sequence[str]) -> bo
 
 
 def _make_input_file(root: str, info: ObjectInfo) -> InputFile:
-    return InputFile(f"{root}/{info.path}", info.size, _make_object_tag(info))
+    return InputFile(f"{root}/{info.path}", info.size, _make_object_tag(info), info.modified_at)
 
 
 def _make_object_tag(info: ObjectInfo) -> str:

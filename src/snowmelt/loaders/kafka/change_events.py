@@ -42,7 +42,7 @@ def make_change_row(value: object) -> dict[str, Any] | None:
         # Written by JsonConverter with `schemas.enable`.
         event = event["payload"]
     if not isinstance(event, dict):
-        raise MessageInvalid("it is not a change event: its value has no fields")
+        raise MessageInvalid("it is not a change event: its value is not an object")
     if "op" in event and ("after" in event or "before" in event):
         return _unpack_envelope(event)
     if any(name in event for name in _FLATTENED_FIELDS):
@@ -107,7 +107,7 @@ def _parse_image(image: object) -> dict[str, Any]:
     if image is None:
         return {}
     if not isinstance(image, Mapping):
-        raise MessageInvalid("its `before` or `after` has no fields")
+        raise MessageInvalid("its `before` or `after` is not an object")
     return dict(image)
 
 

@@ -7,6 +7,7 @@ message. A new process resumes after the committed offset, so a crash neither lo
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -53,13 +54,15 @@ _PARTITION_CHECK_INTERVAL_S = 300.0
 _BROKER_RETRY_DELAY_S = 5.0
 _REGISTRY_RETRY_DELAY_S = 1.0
 _REOPEN_DELAY_S = 1.0
+# `max_client_lag` of a connector's client. The connector has buffered the rows for `buffer_seconds`.
+MAX_CLIENT_LAG = dt.timedelta(seconds=0.1)
 # The offset token of a partition whose messages are all to be loaded.
 _BEFORE_FIRST_OFFSET = "-1"
 
 
 @dataclass(slots=True)
 class _MessageBuffer:
-    """Buffered messages of one partition. `retry_at` is set while its schema registry is unavailable."""
+    """Buffered messages of one partition. `retry_at` is set while a schema cannot be fetched."""
 
     since: float = 0.0
     size_bytes: int = 0
@@ -85,7 +88,15 @@ class PartitionLag:
 
 
 class KafkaConnector:
-    """Streams topics. Rejected messages go to `on_rejected` and count as processed."""
+    """Connector of one or more topics, for one thread.
+
+    Args:
+        options: Topics, tables, formats and limits.
+        client: Client of the service. The caller closes it.
+        connection: Brokers and consumer group.
+        clock: Source of time.
+        on_rejected: Called with each rejected message, before its offset is committed.
+    """
 
     def __init__(
         self,
@@ -140,7 +151,7 @@ class KafkaConnector:
                 _LOG.warning("%s", error)
                 stop.wait(_REOPEN_DELAY_S)
             except BrokersSilent as error:
-                _LOG.warning("%s Nothing is lost: it is tried again.", error)
+                _LOG.warning("%s The connector tries again; no message is lost.", error)
                 stop.wait(_BROKER_RETRY_DELAY_S)
         with contextlib.suppress(ChannelInvalid, ChannelFenced):
             for channel in self._channels.values():
@@ -321,10 +332,15 @@ class KafkaConnector:
 
     def _flush_buffers(self, reader: MessageReader, *, flush_all: bool = False) -> None:
         options, now = self._options, self._clock.monotonic()
+        # All partitions together, so that their rows are uploaded in one blob.
+        flush_all = flush_all or any(
+            each.retry_at is None and now - each.since >= options.buffer_seconds
+            for each in self._buffers.values()
+        )
         for place, waiting in list(self._buffers.items()):
             is_due = (
                 flush_all
-                or now - waiting.since >= options.buffer_seconds
+                or waiting.retry_at is not None
                 or len(waiting.messages) >= options.buffer_rows
                 or waiting.size_bytes >= options.buffer_bytes
             )
@@ -423,6 +439,9 @@ class KafkaConnector:
 
 def _parse_offset_token(channel: Channel, token: str) -> int:
     if not token.isdecimal() and token != _BEFORE_FIRST_OFFSET:
-        reason = f"channel {channel.name} has offset token {token!r}, which is no offset of Kafka: drop the channel, or give it one"
+        reason = (
+            f"Invalid offset token {token!r} of channel {channel.name}: expected an offset. "
+            "Drop the channel, or set an offset with `snowmelt channels set-token`."
+        )
         raise UserError(reason)
     return int(token)

@@ -189,8 +189,8 @@ def _apply_schematization(options: dict[str, Any]) -> None:
 
 def _make_unknown_error(key: str) -> ConfigurationError:
     near = difflib.get_close_matches(key, _SETTINGS, 1)
-    hint = f" Is it {near[0]}?" if near else ""
-    reason = f"a connector has no such setting.{hint} Remove it, or put settings of consumers into `librdkafka`"
+    hint = f" Did you mean {near[0]}?" if near else ""
+    reason = f"unknown setting.{hint} Remove it, or set consumer settings with `librdkafka`"
     return ConfigurationError(setting=key, reason=reason)
 
 

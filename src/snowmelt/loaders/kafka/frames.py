@@ -114,7 +114,7 @@ def run_frames(
             if once:
                 raise
             ends_at = context.clock.monotonic() + (patience.next_delay_s() or 0.0)
-            _LOG.warning("%s Nothing is lost: it is tried again.", error)
+            _LOG.warning("%s The next frame tries again; no message is lost.", error)
         stop.wait(max(ends_at - context.clock.monotonic(), 0.0))
 
 

@@ -123,7 +123,9 @@ class MessageRowBuilder:
         if self._options.content_column:
             return decoded, {self._options.content_column: value}
         if not isinstance(value, dict):
-            raise MessageInvalid("its value has no fields: set content_column to the column for it")
+            raise MessageInvalid(
+                "its value is not an object. Set `content_column` to load values into one column"
+            )
         return decoded, dict(value)
 
     def _decode_key(self, message: ck.Message) -> DecodedValue:
@@ -186,7 +188,9 @@ def _with_key(row: dict[str, Any], column: str, key: DecodedValue) -> dict[str, 
     if key.value is None:
         return row
     if not isinstance(key.value, Mapping):
-        raise MessageInvalid("its key has no fields: set key_column to the column for it")
+        raise MessageInvalid(
+            "its key is not an object. Set `key_column` to load keys into one column"
+        )
     present = {to_internal_name(name) for name in row}
     extra = {
         name: value for name, value in key.value.items() if to_internal_name(name) not in present

@@ -61,14 +61,14 @@ def fetch_source_identities(
         "error_cb": lambda _: None,
     }
     # Brokers before Kafka 2.8 have no topic IDs, and an ACL may deny the request.
-    with suppress(ck.KafkaException):
+    with suppress(ck.KafkaException, TimeoutError):
         admin = AdminClient(settings, logger=_LOG)
         futures = admin.describe_topics(
             ck.TopicCollection(list(topics)), request_timeout=_REQUEST_TIMEOUT_S
         )
         for topic, future in futures.items():
             with suppress(ck.KafkaException):
-                topic_id = str(future.result(_REQUEST_TIMEOUT_S).topic_id)
+                topic_id = str(future.result(2 * _REQUEST_TIMEOUT_S).topic_id)
                 if topic_id and topic_id != _NO_TOPIC_ID:
                     topic_ids[topic] = topic_id
     return {topic: SourceIdentity(cluster_id or None, topic_ids.get(topic)) for topic in topics}

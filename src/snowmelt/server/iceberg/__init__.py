@@ -1,6 +1,8 @@
-"""Iceberg REST catalog: engines list and load tables with their fresh rows.
+"""Iceberg REST catalog, with which other engines list, load and change tables.
 
-`authentication`: access tokens and the tokens of the service. `table_loader`: what loadTable returns.
-`commit_request`: the request of a commit. `commit_process`: commits in processes of their own.
+`authentication`: access tokens, and other tokens of the service.
+`table_loader`: the response to loadTable.
+`commit_request`: parser of commit requests.
+`commit_process`: child processes that commit.
 `routes`: the HTTP routes and their errors.
 """

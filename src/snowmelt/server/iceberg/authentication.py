@@ -1,9 +1,9 @@
-"""Authentication of engines: access tokens for an access key, or any token of the service.
+"""Authenticate engines by access tokens, access keys, or other tokens of the service.
 
-Engines exchange ID and secret of an access key for an access token of one hour
-(`POST /iceberg/v1/oauth/tokens`, OAuth client credentials). A token stops counting within seconds of
-the removal of its access key. Key-pair JWTs, OAuth tokens of known issuers and access keys themselves
-are accepted as bearer tokens, too.
+Engines exchange ID and secret of an access key for an access token of one hour (`POST
+/iceberg/v1/oauth/tokens`, OAuth client credentials). A token becomes invalid within seconds after
+its access key is removed. Key-pair JWTs, OAuth tokens of configured issuers and access keys are
+also accepted as bearer tokens.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ TOKEN_LIFETIME_S = 3600
 _TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105 - a grant type
 _ACCESS_TOKEN_TYPE = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105
 _ROLE_PATTERN = re.compile(r"(?:PRINCIPAL_ROLE|session:role):(.+)\Z", re.IGNORECASE)
-# Scopes that engines send by default, and that mean the user's default role.
+# Default scopes of engines. They select the user's default role.
 _DEFAULT_SCOPES = frozenset({"", "ALL", "CATALOG", "PRINCIPAL_ROLE:ALL"})
 _ACCESS_KEY_PATTERN = re.compile(r"SMAK[A-Z2-7]{16}\.\S+\Z")
 _MAX_CACHED_TOKENS = 10_000
-# PyIceberg sends this if it has no credentials.
+# PyIceberg sends this token if it has no credentials.
 _ABSENT_TOKENS = frozenset({"Bearer None", "Bearer"})
 
 
@@ -57,7 +57,7 @@ class EngineIdentity:
 
 
 class EngineAuthenticator:
-    """Issues and verifies tokens of engines. Thread-safe; blocks on the catalog."""
+    """Issues and verifies tokens of engines. Thread-safe. Methods block on the catalog."""
 
     def __init__(
         self, database: Database, keyring: KeyRing, authenticator: Authenticator, clock: Clock
@@ -70,11 +70,11 @@ class EngineAuthenticator:
         self._lock = threading.Lock()
 
     def authenticate(self, headers: Mapping[bytes, bytes]) -> EngineIdentity:
-        """Return user and role of a request.
+        """Return the user and role of a request.
 
         Raises:
             AuthenticationFailed: If there is no valid token.
-            RoleNotGranted: If the user does not have the role of the token.
+            RoleNotGranted: If the role of the token is not granted to the user.
             ServiceBusy: If the keys of a token's issuer cannot be fetched.
         """
         text = headers.get(b"authorization", b"").decode("latin-1").strip()
@@ -172,7 +172,7 @@ class EngineAuthenticator:
 
 
 def _find_token_type(token: str) -> bytes:
-    """Return the type of a token of the service, by its form."""
+    """Determine the type of a service token by its form."""
     if _ACCESS_KEY_PATTERN.match(token):
         return b"PROGRAMMATIC_ACCESS_TOKEN"
     try:
@@ -194,7 +194,7 @@ def _parse_form(body: bytes) -> dict[str, str]:
 
 
 def _find_credentials(headers: Mapping[bytes, bytes], form: Mapping[str, str]) -> tuple[str, str]:
-    """Return client ID and secret, from the form or from HTTP Basic."""
+    """Return the client ID and secret in the form or in HTTP Basic authentication."""
     scheme, _, encoded = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
     if "client_secret" not in form and scheme.lower() == "basic":
         try:
@@ -206,7 +206,7 @@ def _find_credentials(headers: Mapping[bytes, bytes], form: Mapping[str, str]) -
 
 
 def _parse_scope(text: str) -> str:
-    """Return the internal name of the role that a scope names, empty for the default role."""
+    """Return the internal name of the role in a scope, or an empty string for the default role."""
     for word in text.split():
         if word.upper() in _DEFAULT_SCOPES:
             continue

@@ -1,4 +1,4 @@
-"""Commits of engines in processes of their own: they read and write files, with PyIceberg and Arrow."""
+"""Run commits of engines in child processes, which read and write files with PyIceberg."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from snowmelt.server.request_process import (
 
 _MODULE = "snowmelt.server.iceberg.commit_process"
 _MAX_PROCESSES = 2
-# A commit reads and writes all rows of its new files.
+# Long timeout, because a commit reads and writes all rows of its new files.
 _TIMEOUT_S = 3600.0
 
 
 class CommitMessage(msgspec.Struct):
-    """A commit for a process; `snapshot` has the fields of the Iceberg specification."""
+    """Request to a commit process. `snapshot` has the fields of the Iceberg specification."""
 
     table_id: int
     role: str
@@ -35,12 +35,12 @@ class CommitMessage(msgspec.Struct):
 
 
 class CommitProcesses:
-    """Runs commits in as many processes as `threads` has. Thread-safe; blocks."""
+    """Runs commits in as many processes as `threads` has. Thread-safe. Blocks until the commit ends."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        # Further commits wait here, not in threads that respond to loads.
+        # Other commits wait here, so that they do not occupy the threads that handle loads.
         self.threads = ThreadPoolExecutor(_MAX_PROCESSES, thread_name_prefix="engine-commit")
         self._idle: list[RequestProcess] = []
         self._running: set[RequestProcess] = set()
@@ -50,8 +50,8 @@ class CommitProcesses:
         """Run a commit.
 
         Raises:
-            ServiceBusy: If the service stops.
-            UnknownOutcome: If the process has ended.
+            ServiceBusy: If the service is stopping.
+            UnknownOutcome: If the process ended during the commit.
         """
         process = self._take()
         response = process.request(msgspec.json.encode(message), _TIMEOUT_S)
@@ -66,7 +66,7 @@ class CommitProcesses:
         response.get_body()
 
     def close(self) -> None:
-        """End the processes."""
+        """Stop the processes."""
         with self._lock:
             self._closed = True
             idle, running = list(self._idle), list(self._running)
@@ -94,8 +94,8 @@ class CommitProcesses:
 
 
 def run_commits(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> None:
-    """Run the commits of `requests` until it ends, or none has come for five minutes."""
-    # Here, not above: the service itself does not load Arrow and PyIceberg.
+    """Run the commits in `requests` until it ends or no request arrives for five minutes."""
+    # Imported here, because the service itself does not load Arrow and PyIceberg.
     from snowmelt.catalog.db.database import open_and_upgrade_database, open_catalog_clock
     from snowmelt.loaders.engine_commit import EngineCommit, commit_engine_snapshot
 

@@ -1,4 +1,4 @@
-"""Requests of engines to change a table (`updateTable` of the Iceberg REST API)."""
+"""Parse requests of engines to change a table (`updateTable` of the Iceberg REST API)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from snowmelt.errors import (
 
 _MAIN = "main"
 _UNSORTED_ORDER_ID = _UNPARTITIONED_SPEC_ID = 0
-# Requirements of changes that are refused anyway, or that cannot fail.
+# Ignored requirements: they cannot fail, or belong to changes that are rejected anyway.
 _IGNORED_REQUIREMENTS = frozenset(
     {"assert-last-assigned-field-id", "assert-last-assigned-partition-id"}
 )
@@ -53,14 +53,14 @@ _RESERVED_PROPERTIES = frozenset(
         "write.update.isolation-level",
         "write.merge.isolation-level",
         "write.metadata.previous-versions-max",
-        # Engines may write in the folder of the table only.
+        # Locations cannot be set, because engines may write only in the table's folder.
         "write.data.path",
         "write.metadata.path",
         "write.folder-storage.path",
         "write.object-storage.path",
     }
 )
-# Engines that followed another value would write files that a commit refuses.
+# With other values, engines would write files that a commit rejects.
 _ONLY_VALUES = {
     "format-version": "2",
     "write.delete.mode": "copy-on-write",
@@ -76,9 +76,9 @@ class CommitNotSupported(Unsupported, code="iceberg_commit_not_supported"):
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """A commit of one or more snapshots, one the parent of the next, to branch main.
+    """A commit of one or more snapshots to branch main. Each snapshot is the parent of the next.
 
-    `parent_id` is the snapshot on which the engine has planned them, None for a table without rows.
+    `parent_id` is the snapshot that the engine has read, or None for a table without rows.
     """
 
     parent_id: int | None
@@ -87,15 +87,15 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class PropertyChanges:
-    """Changes to the properties of a table, in order; the value None removes a property."""
+    """Ordered changes of table properties. The value None removes a property."""
 
     changes: tuple[tuple[str, str | None], ...]
 
     def apply(self, properties: dict[str, str]) -> None:
-        """Change properties in place.
+        """Apply the changes to `properties` in place.
 
         Raises:
-            EngineCommitInvalid: If they get larger than 64 KiB.
+            EngineCommitInvalid: If the properties become larger than 64 KiB.
         """
         for name, value in self.changes:
             if value is None:
@@ -111,13 +111,15 @@ class PropertyChanges:
 
 
 def parse_commit_request(body: bytes, table: TableRecord) -> CommitRequest | PropertyChanges:
-    """Parse the body of a request, and check what it requires of the table.
+    """Parse the body of a request, and check its requirements against the table.
 
     Raises:
-        CommitNotSupported: If it makes a change other than of rows or properties, or of both.
+        CommitNotSupported: If the request changes anything other than rows or properties, or
+            changes both.
         EngineCommitConflict: If the table does not meet a requirement.
-        EngineCommitInvalid: If it does not say on which snapshot it is based, or contradicts itself.
-        RequestMalformed: If the body is not such a request.
+        EngineCommitInvalid: If the request does not specify its parent snapshot, or is
+            inconsistent.
+        RequestMalformed: If the body is not a request of this form.
     """
     try:
         message = json.loads(body)
@@ -201,7 +203,7 @@ def _check_requirements(
     table: TableRecord,
     snapshots: Sequence[Mapping[str, Any]],
 ) -> int | None:
-    """Return the snapshot on which the commit is based."""
+    """Check the requirements. Return the ID of the snapshot on which the commit is based."""
     parent_id = snapshots[0].get("parent-snapshot-id") if snapshots else None
     based = not snapshots
     for each in requirements:
@@ -243,7 +245,7 @@ def _parse_uuid(text: str) -> uuid.UUID:
         raise EngineCommitInvalid(reason=f"{text[:100]!r} is not a UUID") from None
 
 
-# Name of the field, and the only value; None: the version of the columns.
+# Name of each field, and the only valid value. None: the current schema ID.
 _EXPECTED_IDS = {
     "assert-current-schema-id": ("current-schema-id", None),
     "assert-default-spec-id": ("default-spec-id", _UNPARTITIONED_SPEC_ID),

@@ -1,6 +1,6 @@
 """Routes of the Iceberg REST catalog under `/iceberg/v1`.
 
-A plain ASGI application: a framework would change the spelling of the header `ETag`.
+Plain ASGI application, because a framework would change the spelling of the header `ETag`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _log = logging.getLogger("snowmelt.server")
 MOUNT_PATH = "/iceberg"
 _MAX_BODY_BYTES = 1 << 20
 _MAX_PAGE_SIZE = 1000
-# Levels of a namespace are joined by this character in paths.
+# Separator of namespace levels in paths.
 _LEVEL_SEPARATOR = "\x1f"
 _ENDPOINTS = (
     "GET /v1/{prefix}/namespaces",
@@ -96,13 +96,13 @@ class CommitNotStarted(UserError, code="iceberg_commit_not_started", status=429)
 
 
 class _ExactName(bytes):
-    """The name of a header that uvicorn writes as it is, not in lower case."""
+    """Name of a header that uvicorn writes unchanged, and not in lower case."""
 
     def lower(self) -> _ExactName:
         return self
 
 
-# Iceberg's Java client knows this spelling only, and caches nothing without it.
+# Iceberg's Java client recognizes only this spelling, and caches nothing without it.
 _ETAG = _ExactName(b"ETag")
 
 
@@ -116,7 +116,7 @@ class _Request:
 
     @property
     def host(self) -> str:
-        """The host name by which the engine has reached the service."""
+        """The host name that the engine used to connect to the service."""
         return parse_host(self.headers)
 
     @property
@@ -125,7 +125,7 @@ class _Request:
         return b"clickhouse" in self.headers.get(b"user-agent", b"").lower()
 
 
-# Methods, segments of the path (`*`: any), handler.
+# Method, path segments (`*`: any), and handler of a route.
 _Route: TypeAlias = tuple[frozenset[str], tuple[str, ...], "Callable[[_Request], ServerResponse]"]
 
 
@@ -136,7 +136,7 @@ def _matches(segments: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 class IcebergCatalog:
-    """ASGI application of the catalog; work that blocks runs in `threads`."""
+    """ASGI application of the REST catalog. Blocking work runs in `threads`."""
 
     def __init__(
         self,
@@ -196,11 +196,11 @@ class IcebergCatalog:
             return _error_response(error, scope["path"])
 
     def _find_handler(self, request: _Request) -> tuple[Callable[[_Request], ServerResponse], str]:
-        """Return the handler of a request, and its label in metrics.
+        """Return the handler of a request, and the route's label in metrics.
 
         Raises:
-            RouteNotFound: If there is none.
-            WriteNotSupported: If the request would write.
+            RouteNotFound: If no route matches.
+            WriteNotSupported: If the request is a write operation that is not supported.
         """
         for methods, pattern, handler in self._routes:
             if request.method in methods and _matches(request.segments, pattern):
@@ -213,7 +213,7 @@ class IcebergCatalog:
         raise RouteNotFound(path="/".join((MOUNT_PATH, *request.segments)))
 
     def _get_config(self, request: _Request) -> ServerResponse:
-        # Engines call this first: the publisher starts while they get ready.
+        # Engines call this first, so start the publisher now.
         self._publisher.request_start()
         identity = self._authenticator.authenticate(request.headers)
         warehouse = request.query.get("warehouse", "")
@@ -241,7 +241,7 @@ class IcebergCatalog:
         address = self._find_warehouse(identity, request.segments[1])
         parent = request.query.get("parent", "")
         if parent:
-            # Schemas have no schemas in them. ClickHouse would descend without end.
+            # Schemas contain no schemas. ClickHouse would otherwise descend infinitely.
             self._require_schema(identity, address, parent)
             return _json_response({"namespaces": []})
         with self._database.reading() as connection:
@@ -324,7 +324,7 @@ class IcebergCatalog:
                 )
             )
         except ServiceBusy as error:
-            # Status 503 would mean that the outcome is unknown.
+            # Not 503, which would mean that the outcome is unknown.
             raise CommitNotStarted(reason=error.fields["reason"]) from None
         loaded = self._loader.load_after_commit(identity, address)
         body = self._loader.build_response(loaded, host=request.host, refs_only=False)
@@ -358,7 +358,7 @@ class IcebergCatalog:
         return [each.name for each in databases if visible.includes_database(each)]
 
     def _find_warehouse(self, identity: EngineIdentity, text: str) -> TableAddress:
-        """Return the database of a warehouse; schema and table are empty.
+        """Return the address of a warehouse's database, with empty schema and table.
 
         Raises:
             WarehouseNotFound: If the database does not exist or the role lacks privileges on it.
@@ -390,7 +390,8 @@ class IcebergCatalog:
         warehouse = self._find_warehouse(identity, request.segments[1])
         schema, table = request.segments[3], request.segments[5]
         if _LEVEL_SEPARATOR in schema:
-            # Java asks for metadata tables this way (`schema.table`, `snapshots`), and expects this error.
+            # Iceberg's Java client requests metadata tables in this form (`schema.table`,
+            # `snapshots`), and expects this error.
             levels = schema.split(_LEVEL_SEPARATOR)
             raise TableNotFound(table=".".join((*levels, table))[:200])
         return TableAddress(warehouse.database, warehouse.native_only, schema, table)
@@ -403,7 +404,7 @@ class _BodyTooLarge(UserError, code="iceberg_body_too_large", status=413):
 def _parse_request(scope: Scope, body: bytes) -> _Request:
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     path = raw.partition(b"?")[0].decode("latin-1").removeprefix(MOUNT_PATH)
-    # Split before decoding: names may contain slashes.
+    # Split before decoding, because names may contain slashes.
     segments = tuple(unquote(each) for each in path.strip("/").split("/"))
     fields = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     query = {name: values[-1] for name, values in fields.items()}
@@ -417,7 +418,7 @@ def _json_response(message: object) -> ServerResponse:
 def _cut_page(
     names: Iterable[str], query: Mapping[str, str]
 ) -> tuple[Sequence[str], dict[str, str]]:
-    """Return a page of sorted names, and the token of the next page if there is one.
+    """Return a page of sorted names, and the token of the next page or None.
 
     Raises:
         RequestMalformed: If the page size is invalid.
@@ -434,7 +435,7 @@ def _cut_page(
     return page, {"next-page-token": page[-1]} if len(remaining) > size else {}
 
 
-# Clients distinguish errors by status, and those of status 404 by type.
+# Clients distinguish errors by status, and errors with status 404 by type.
 _ERROR_TYPES: tuple[tuple[type[SnowmeltError], int, str], ...] = (
     (AuthenticationFailed, HTTPStatus.UNAUTHORIZED, "NotAuthorizedException"),
     (RoleNotGranted, HTTPStatus.FORBIDDEN, "ForbiddenException"),

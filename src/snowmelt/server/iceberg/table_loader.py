@@ -1,7 +1,7 @@
-"""What loadTable returns: the newest published snapshot, with credentials for its files.
+"""Response to loadTable: the newest published snapshot, with credentials for its files.
 
-A load never waits for rows that are on their way. It waits a few seconds only if the last publication
-is old, because no engine has loaded the table for some time.
+A load does not wait for rows that are not committed. It waits a few seconds only if the last
+publication is old, because no engine has loaded the table recently.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ from snowmelt.table.warehouse_paths import Warehouse
 
 NATIVE_ONLY_SUFFIX = "@settled"
 CREDENTIALS_TTL = dt.timedelta(hours=1)
-# A 304 keeps the credentials of the previous response, so an ETag lasts half their lifetime.
+# After a 304, the engine continues to use the credentials of the previous response. So an ETag is
+# valid for half of their lifetime.
 _ETAG_TTL_S = CREDENTIALS_TTL.total_seconds() / 2
-# Two rounds of the publisher take less.
+# Long enough for two rounds of the publisher.
 _RECENT = dt.timedelta(seconds=2)
 _MAX_WAIT_S = 5.0
 _MAX_FIRST_WAIT_S = 20.0
 _POLL_INTERVAL_S = 0.02
-# After a wait without a result, other loads of the table do not wait for this long.
+# After a wait has timed out, loads of the table do not wait for this time.
 _NO_WAIT_S = 30.0
 _MAX_CACHED_METADATA = 128
 _MAX_CACHED_RIGHTS = 10_000
@@ -66,7 +67,7 @@ class SnapshotNotReadable(InternalError, code="snapshot_not_readable", status=50
 
 @dataclass(frozen=True, slots=True)
 class TableAddress:
-    """A table as an engine addresses it. `native_only` asks for the native table alone."""
+    """Address of a table in requests. `native_only` requests snapshots without fresh files."""
 
     database: str
     native_only: bool
@@ -86,7 +87,7 @@ class TableAddress:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTable:
-    """A table and its publication, for one role; `etag` identifies the response."""
+    """A table and its publication for one role. `etag` identifies the response."""
 
     address: TableAddress
     identity: EngineIdentity
@@ -96,7 +97,7 @@ class LoadedTable:
 
 
 class TableLoader:
-    """Loads tables for engines. Thread-safe; blocks."""
+    """Loads tables for engines. Thread-safe. Methods block on the catalog."""
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class TableLoader:
     def find_table(self, identity: EngineIdentity, address: TableAddress) -> TableRecord:
         """Return a table that the role may select from.
 
-        A name that does not exist as written is looked up in upper case.
+        If a name does not exist as written, it is looked up in upper case.
 
         Raises:
             DatabaseNotFound: If the database does not exist or the role lacks privileges on it.
@@ -151,7 +152,7 @@ class TableLoader:
             DatabaseNotFound: If the database does not exist or the role lacks privileges on it.
             SchemaNotFound: If the schema does not exist or the role lacks privileges on it.
             TableNotFound: If the table does not exist or the role lacks SELECT on it.
-            SnapshotNotReadable: If a damaged blob is in the way of the first publication.
+            SnapshotNotReadable: If a damaged blob prevents the first publication.
             ServiceBusy: If there is no readable publication yet.
         """
         if not self._settings.s3_port:
@@ -168,7 +169,7 @@ class TableLoader:
                 return loaded
 
     def load_after_commit(self, identity: EngineIdentity, address: TableAddress) -> LoadedTable:
-        """Return a publication with all native commits, as far as it appears within seconds.
+        """Return a publication with all native commits, or an older one after a wait of seconds.
 
         Raises:
             TableNotFound: If the table was dropped meanwhile.
@@ -200,7 +201,7 @@ class TableLoader:
         return known
 
     def _hold(self, publication: PublishedSnapshot) -> bool:
-        """Have later publications descend from this one. Return False if there is a newer one."""
+        """Make later publications descend from this one. Return False if there is a newer one."""
         number = publication.publication_id
         if publication.native_only or publication.snapshot is None or number == self._last_held:
             return True
@@ -231,13 +232,13 @@ class TableLoader:
     def build_response(
         self, loaded: LoadedTable, *, host: str, refs_only: bool, with_endpoint: bool = True
     ) -> bytes:
-        """Return the body of the response to a load.
+        """Return the response body of loadTable.
 
         Args:
             loaded: The table.
-            host: Host name by which the engine has reached the service.
-            refs_only: List the current snapshot only.
-            with_endpoint: Name the S3 endpoint in the configuration.
+            host: Host name that the engine used to connect to the service.
+            refs_only: Include only the current snapshot.
+            with_endpoint: Include the S3 endpoint in the configuration.
 
         Raises:
             ObjectMissing: If the metadata file does not exist.
@@ -251,11 +252,11 @@ class TableLoader:
             "config": config,
             "storage-credentials": credentials,
         }
-        # The metadata is spliced in as it is stored: parsing it would be most of the work.
+        # Insert the stored metadata as text, because parsing it would take most of the time.
         return json.dumps(head).encode()[:-1] + b', "metadata": ' + metadata + b"}"
 
     def build_credentials_response(self, loaded: LoadedTable, *, host: str) -> bytes:
-        """Return the body of the response to a request for credentials."""
+        """Return the response body of loadCredentials."""
         _, credentials = self._make_credentials(loaded, host, with_endpoint=True)
         return json.dumps({"storage-credentials": credentials}).encode()
 
@@ -314,7 +315,7 @@ class TableLoader:
     def _await_publication(
         self, table: TableRecord, identity: EngineIdentity, address: TableAddress
     ) -> tuple[TableRecord, PublishedSnapshot | None, str | None]:
-        """Return table, last publication and what has stopped newer ones, waiting if that is old."""
+        """Return table, last publication and the reason for a stall. Wait if the publication is old."""
         native_only = address.native_only or table.hides_fresh_rows
         key = (table.table_id, native_only)
         began = self._clock.monotonic()
@@ -364,7 +365,7 @@ def _is_current(table: TableRecord, found: PublishedSnapshot, *, native_only: bo
 
 
 def _keep_current_snapshot(metadata: bytes) -> bytes:
-    """Return a metadata file with the snapshots that refs name only."""
+    """Return a metadata file with only the snapshots that refs refer to."""
     document: dict[str, Any] = json.loads(metadata)
     refs: Mapping[str, Any] = document.get("refs", {})
     kept = {ref["snapshot-id"] for ref in refs.values()} | {document.get("current-snapshot-id")}

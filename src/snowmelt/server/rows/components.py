@@ -1,4 +1,4 @@
-"""Construction of the row API, and its limits on sizes and request rates.
+"""Components of the row API, and its limits on sizes and request rates.
 
 The limits apply to the size of one request, the requests of one channel per second, and the bytes
 of all requests in flight.
@@ -43,11 +43,11 @@ _MAX_TRACKED_CHANNELS = 50_000
 
 @dataclass(slots=True)
 class RowApiLimits:
-    """Limits of the row API. Used in the event loop only.
+    """Limits of the row API. Must be used in the event loop only.
 
-    `max_body_bytes` limits a body as sent, `max_decompressed_bytes` without compression, and
-    `max_held_bytes` all requests that have no response yet. `max_requests_per_s` limits one channel; 0
-    means no limit.
+    `max_body_bytes` limits a body as sent, and `max_decompressed_bytes` a body after decompression.
+    `max_held_bytes` limits the total of all requests in flight. `max_requests_per_s` limits one
+    channel; 0 means no limit.
     """
 
     clock: Clock
@@ -58,10 +58,10 @@ class RowApiLimits:
     _token_buckets: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
 
     def count_and_check_request_rate(self, pipe: str, channel: str, *, allow_429: bool) -> None:
-        """Count a request of a channel and verify the rate.
+        """Count a request of a channel and check its request rate.
 
-        `pipe` must include the sender, so that senders do not share a limit. Without `allow_429`, the
-        response is 503, which does not change the behavior of clients.
+        `pipe` must include the sender, so that senders do not share a limit. If `allow_429` is
+        false, the error is a 503, after which clients only retry.
 
         Raises:
             TooManyRequests: If there were too many requests within a second, with `allow_429`.
@@ -90,7 +90,8 @@ _THREAD_COUNT = 8
 class SharedComponents:
     """Components that the row API shares with the rest of a service.
 
-    `stage_locator` gives the SDK access to the stage. `bucket_prefix` is that of `RowFileService`.
+    `stage_locator` gives the SDK access to the stage. `bucket_prefix` is described at
+    `RowFileService`.
     """
 
     settings: Settings
@@ -108,7 +109,7 @@ class SharedComponents:
 
 @dataclass(frozen=True, slots=True)
 class RowApiComponents:
-    """Components that the routes of the row API use."""
+    """Components that the routes of the row API need."""
 
     row_service: RowService
     request_batcher: RequestBatcher
@@ -121,15 +122,15 @@ class RowApiComponents:
 
     @property
     def metrics(self) -> RequestMetrics[str]:
-        """Metrics since the start."""
+        """Metrics since the start of the service."""
         return self.row_service.group_committer.metrics
 
     def new_request_id(self) -> str:
-        """Return an ID for a request without one. Such a request cannot be repeated."""
+        """Return an ID for a request that has none. The client cannot repeat such a request safely."""
         return str(uuid.uuid4())
 
     def close(self) -> None:
-        """Finish waiting requests, then stop all threads."""
+        """Finish pending requests, then stop all threads."""
         self.threads.shutdown()
         self.request_batcher.close()
         self.row_service.group_committer.close()

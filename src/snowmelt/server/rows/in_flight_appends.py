@@ -1,7 +1,6 @@
 """Append requests in flight, and the fast path for small ones.
 
-The service can receive thousands of small requests per second. A request that is repeated while its
-first copy is in flight is executed once.
+A request that is repeated while its first copy is in flight is executed once.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ class AppendPayload:
     """Rows of a request.
 
     Attributes:
-        memory_bytes: Memory that the rows use until they are committed, bytes.
+        memory_bytes: Memory that the rows use until they are committed, in bytes.
         get_body: Returns the rows. Called in a thread.
-        is_small: Handle the request in a batch with others.
+        is_small: Whether to handle the request in a batch with others.
         on_committed: Called in a thread when the rows are committed.
     """
 
@@ -75,7 +74,7 @@ class InFlightAppends:
     def submit_or_join(
         self, request: RawAppendRequest, payload: AppendPayload
     ) -> asyncio.Future[AppendOutcome]:
-        """Start a request and return the future of its outcome, which a repeated request shares.
+        """Start a request, or join its first copy in flight. Return the future of its outcome.
 
         The result of the future may be an exception. The future must not be cancelled: the append continues
         even if the client disconnects.
@@ -107,7 +106,7 @@ class InFlightAppends:
     def find_immediate_append(
         self, method: bytes, url: str, headers: Mapping[bytes, bytes]
     ) -> ImmediateAppend | None:
-        """Return the fast-path handler of a request, or None if the request needs the routes."""
+        """Return the fast-path handler of a request, or None if it needs the normal routes."""
         if method != b"POST" or not url.startswith(_DATA_PATH_PREFIX):
             return None
         path, _, query = url.partition("?")
@@ -167,7 +166,8 @@ class _InFlightAppend:
 
     def _finish(self, outcome: AppendOutcome) -> None:
         if isinstance(outcome, SchemaOutdated) and not self._is_again:
-            # The table was altered. The rows are in memory, so convert them for its current schema.
+            # The table was altered. The rows are still in memory, so convert them to its current
+            # schema.
             self.start(is_retry=True)
             return
         owner = self._owner
@@ -193,18 +193,19 @@ def build_raw_append_request(
     sender: RowSender,
     offset_tokens: tuple[str | None, str | None],
 ) -> RawAppendRequest:
-    """Build the append request of a call and count it for its channel.
+    """Build an append request, and count it for the rate limit of its channel.
 
     Args:
         components: Components of the row API.
-        call: The call.
+        call: The HTTP request.
         api_path: Pipe and channel.
         sender: Sender of the rows.
         offset_tokens: First and last offset token.
 
     Raises:
         RequestMalformed: If the continuation token is missing.
-        TooManyRequests: If there were too many requests within a second; the client should back off.
+        TooManyRequests: If there were too many requests within a second. The client should back
+            off.
         RowsBusy: If there were too many requests within a second and the client was throttled often.
     """
     channel = api_path.channel or ""
@@ -221,11 +222,11 @@ def build_raw_append_request(
 
 
 def make_payload(call: RowApiRequest, max_bytes: int) -> AppendPayload:
-    """Return the rows in a call, of at most `max_bytes` bytes after decompression."""
+    """Return the rows in an HTTP request, at most `max_bytes` bytes after decompression."""
     body, encoding = call.body, call.get_header(b"content-encoding")
     told = parse_count(call.get_header(b"x-snowflake-uncompressed-content-length"))
     return AppendPayload(
-        # Memory until the rows are committed; zstd compresses JSON to about a fifth.
+        # Estimated memory until the rows are committed: zstd compresses JSON to about a fifth.
         memory_bytes=len(body) * (6 if encoding else 2),
         get_body=lambda: decompress_body(body, encoding, max_bytes, told),
         is_small=len(body) <= SMALL_BODY_BYTES,
@@ -245,7 +246,8 @@ def build_append_response(request: RawAppendRequest, outcome: AppendOutcome) -> 
     at = None if request.continuation is None else parse_continuation_token(request.continuation)
     answer = json_response(RowAppendResponse("" if at is None else str(at.next_token)))
     if request.continuation is None and request.client is not None:
-        # Without a channel, only this header carries the age of the client to later requests.
+        # Requests without a channel have no other state: this header tells later requests the
+        # client's age.
         born = b"%d" % request.client.first_token_issued_ms
         return msgspec.structs.replace(answer, headers=((SESSION_HEADER, born),))
     return answer
@@ -265,7 +267,7 @@ class ImmediateAppend:
     _began: float
 
     def begin(self, body: bytes, on_result: Callable[[object], None]) -> None:
-        """Submit the rows; `on_result` is called in the event loop with their result."""
+        """Submit the rows. `on_result` is called in the event loop with the result."""
         parts, call = self._in_flight.components, self._call
         call.body = body
         if len(body) > parts.limits.max_body_bytes:
@@ -292,7 +294,7 @@ class ImmediateAppend:
         future.add_done_callback(report)
 
     def build_response(self, result: object) -> ServerResponse:
-        """Return a response unchanged, or the error response for an exception."""
+        """Return a response unchanged. Convert an exception to an error response."""
         parts = self._in_flight.components
         code = OK_CODE
         if isinstance(result, ServerResponse):

@@ -1,7 +1,7 @@
 """Parsed requests, paths and error responses of the row API.
 
-Paths are split before they are percent-decoded. Errors have an HTTP status that the official SDK
-reacts to, and a code (specification of streaming v2, §5.1).
+Paths are split before they are percent-decoded. Errors have a code, and an HTTP status that
+determines the official SDK's reaction (specification of streaming v2, §5.1).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ __all__ = [
 ]
 
 _SDK_USER_AGENT = b"SnowpipeStreamingSDK/"
-# The SDK repeats this header of an append response in the next request of the channel.
+# The SDK sends this header of an append response again in the channel's next request.
 SESSION_HEADER = b"x-snowflake-session"
 
 
 class RowApiRequest:
-    """One request: `path` is raw and without query, `user` is for the log.
+    """One request. `path` is raw and without query. `user` is for the log.
 
-    `claims` are those of a scoped token that this deployment issued, else None.
+    `claims` are the claims of a scoped token of this deployment, or None for other tokens.
     """
 
     __slots__ = ("body", "claims", "headers", "method", "path", "query", "user")
@@ -86,17 +86,17 @@ class RowApiRequest:
 
     @property
     def end_offset_token(self) -> str | None:
-        """The offset token of the last row. Clients before 1.0 send a single token."""
+        """The offset token of the last row. Clients before version 1.0 send a single token."""
         return self.get_parameter("endOffsetToken") or self.get_parameter("offsetToken")
 
     @property
     def retry_count(self) -> int:
-        """Number of times that the client has sent the request before."""
+        """How often the client has sent the request before."""
         return parse_count(self.query.get("retryCount", "0"))
 
 
 def parse_count(text: str) -> int:
-    """Return a count that a client sends, or 0 if it is invalid."""
+    """Parse a count that a client sends. Return 0 if it is invalid."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
@@ -106,7 +106,7 @@ _PATH_LEVELS = ("databases", "schemas", "pipes")
 
 @dataclass(frozen=True, slots=True)
 class RowApiPath:
-    """The target of a path: a pipe, optionally one of its channels, and an action.
+    """Parsed path: a pipe, optionally one of its channels, and an action.
 
     `verb` is empty if the method alone determines the action. `is_data_path` is True for paths under
     `data/`.
@@ -120,13 +120,13 @@ class RowApiPath:
 
 @lru_cache(maxsize=20_000)
 def parse_path(raw_path: str) -> RowApiPath | None:
-    """Parse a path under `/v2/streaming/`; return None if it is not a path of the row API."""
+    """Parse a path under `/v2/streaming/`. Return None if it is not a path of the row API."""
     parts = raw_path.removeprefix(PATH_PREFIX).split("/")
     is_data = parts[0] == "data"
     parts = parts[1:] if is_data else parts
     if len(parts) < 6 or tuple(parts[0:6:2]) != _PATH_LEVELS:
         return None
-    # Names may contain an encoded colon or slash; only unencoded ones are separators.
+    # Only unencoded colons and slashes are separators. Names may contain encoded ones.
     pipe, colon, verb = parts[5].rpartition(":")
     if not colon:
         pipe, verb = parts[5], ""
@@ -140,7 +140,7 @@ def parse_path(raw_path: str) -> RowApiPath | None:
 
 
 def parse_query(query: bytes) -> Mapping[str, str]:
-    """Return the parameters of a query; the last one of a name wins."""
+    """Return the parameters of a query. Of repeated names, the last one applies."""
     return dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
 
 
@@ -172,7 +172,7 @@ def error_response(error: Exception, *, path: str, user: str | None) -> ServerRe
     """Convert an exception to a response, and log it."""
     if not isinstance(error, SnowmeltError):
         _log.error("%s failed for user %s", path, user, exc_info=error)
-        # The request may be valid, so let the client retry it.
+        # Unexpected error: the request may be valid, so let the client retry it.
         error = InternalError("The service failed on this request; its log says why.")
     status = _choose_http_status(error)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -189,6 +189,6 @@ def _choose_http_status(error: SnowmeltError) -> int:
     if error.retryable and error.status != HTTPStatus.TOO_MANY_REQUESTS:
         return HTTPStatus.SERVICE_UNAVAILABLE
     if isinstance(error, UserError) and error.status == HTTPStatus.FORBIDDEN:
-        # After a 403, the SDK requests tokens for hours.
+        # Not 403, after which the SDK requests new tokens for hours.
         return HTTPStatus.NOT_FOUND
     return error.status

@@ -96,7 +96,7 @@ class RowApiRoutes:
     def _find_handler(
         self, call: RowApiRequest
     ) -> tuple[Callable[[], Awaitable[ServerResponse]], int]:
-        """Return the handler of a request, and the size limit of its body in bytes."""
+        """Return the handler of a request, and the limit of its body in bytes."""
         if call.path == _HOSTNAME_PATH:
             _require_method(call, "GET")
             return lambda: self._handle_hostname(call), _MAX_SMALL_BODY_BYTES
@@ -118,7 +118,7 @@ class RowApiRoutes:
         return lambda: self._handle_management(call, address), _MAX_SMALL_BODY_BYTES
 
     async def _handle_management(self, call: RowApiRequest, api_path: RowApiPath) -> ServerResponse:
-        """Handle a request to a pipe or a channel, except appends."""
+        """Handle any request to a pipe or channel that is not an append."""
         handlers = {
             ("POST", False, "pipe-info"): self._handle_pipe_info,
             ("POST", False, "bulk-channel-status"): self._handle_statuses,
@@ -224,7 +224,7 @@ class RowApiRoutes:
     async def _append_and_respond(
         self, request: RawAppendRequest, payload: AppendPayload
     ) -> ServerResponse:
-        """Append rows and return the response after they are committed."""
+        """Append rows. Return the response after they are committed."""
         # The append continues even if the client disconnects.
         outcome = await asyncio.shield(self._in_flight_appends.submit_or_join(request, payload))
         return build_append_response(request, outcome)
@@ -239,14 +239,14 @@ class RowApiRoutes:
         return caller
 
     async def _authenticate_sender(self, call: RowApiRequest) -> RowSender:
-        """Return the sender of a request with a scoped token or an account's token."""
+        """Return the sender of a request that has a scoped token or an account's token."""
         scheme, _, token = call.get_header(b"authorization").partition(" ")
         kind = call.get_header(b"x-snowflake-authorization-token-type")
         if scheme.lower() == "bearer" and kind != "KEYPAIR_JWT":
             try:
                 claims = self._components.scoped_tokens.verify(token.strip())
             except AuthenticationFailed:
-                # Scoped tokens have no issuer.
+                # Only tokens other than scoped tokens have an issuer.
                 if kind == "OAUTH" and not is_foreign_token(token):
                     raise
             else:
@@ -258,7 +258,7 @@ class RowApiRoutes:
         return await asyncio.get_running_loop().run_in_executor(self._components.threads, work)
 
     async def _await_write(self, work: Callable[[], Future[_Result]]) -> _Result:
-        """Return the result of the write that `work` queues. No thread waits for it."""
+        """Await the result of the write that `work` queues. No thread is blocked."""
         return await asyncio.wrap_future(await self._run_in_thread(work))
 
 
@@ -280,7 +280,7 @@ def make_row_routes(
 
 
 def _make_sender(principal: Principal, role: str | None) -> RowSender:
-    """Return the sender; a token from another issuer may restrict its roles."""
+    """Return the sender. A token from another issuer may restrict its roles."""
     return RowSender(
         principal.user,
         role if principal.scope is None else principal.scope.resolve_role(role, principal.user),
@@ -300,7 +300,7 @@ def _choose_route_label(path: str) -> str:
 
 
 def _find_role_in_scopes(call: RowApiRequest, *, is_key_pair: bool) -> str | None:
-    """Return the role that the form requests, else that of the client's own token."""
+    """Return the role that the form requests, or else the role of the client's token."""
     scopes = [parse_query(call.body).get("scope", "")]
     payload = call.get_header(b"authorization").split(".")
     if is_key_pair and len(payload) == 3:

@@ -1,7 +1,7 @@
-"""Files of rows that are too large for a request: upload locations and reading.
+"""Row files, for rows that are too large for a request: upload locations and reading.
 
-Each upload location has its own prefix. Clients upload through the service's S3 endpoint or, with
-credentials of a role, directly to the bucket of the stage.
+Each upload location has a unique prefix. Clients upload through the service's S3 endpoint or, with
+credentials of an IAM role, directly to the bucket of the stage.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ _DEFAULT_LIFETIME_S = 86_400.0
 class RowFileService:
     """Issues upload locations and reads the uploaded files.
 
-    `bucket_prefix` is bucket and folder at the start of locations in the stage's own bucket; empty if
-    there is none.
+    `bucket_prefix` is the bucket and folder of the stage for direct uploads, or empty.
     """
 
     database: Database
@@ -64,17 +63,17 @@ class RowFileService:
     def build_pipe_info(
         self, path: PipePath, sender: RowSender, host: str, client: SdkClient | None
     ) -> PipeInfo:
-        """Return the response to a client's first request: new upload locations, and their key.
+        """Return the response to a client's first request, with new upload locations and their key.
 
-        The client requests it again before it expires. A different `binary_input_format` then ends the
-        client, because the SDK cannot change it.
+        The client repeats the request before the locations expire. If `binary_input_format` is then
+        different, the client closes itself, because the SDK cannot change the format.
 
         Raises:
             PipeNotFound: If the pipe does not exist, or this role may not insert through it.
         """
         target = self.target_resolver.find(path, sender, refresh=True)
-        # For every client, whatever its columns: bytes must have one meaning in all tables. The
-        # Python SDK then checks each value, which is most of its work.
+        # Sent to every client regardless of its columns, because bytes must have the same meaning
+        # in all tables. The Python SDK then checks each value, which takes most of its time.
         overrides: dict[str, str | int] = {"binary_input_format": "HEX"}
         asks_again_s = self.binary_encodings.record_hex_instruction(target, client)
         if self.flush_interval_ms:
@@ -89,11 +88,11 @@ class RowFileService:
         )
 
     def read_file(self, fragment: RowFileFragment, path: PipePath, sender: RowSender) -> bytes:
-        """Return the rows of a file, newline-delimited JSON.
+        """Read and decrypt a file. Return its rows as newline-delimited JSON.
 
         Raises:
-            RequestMalformed: If the file is not this user's or does not exist.
-            BodyUnreadable: If the file does not decrypt to compressed rows.
+            RequestMalformed: If the file does not exist or belongs to another user.
+            BodyUnreadable: If the decrypted file is not compressed rows.
             BodyTooLarge: If the file exceeds the size limit.
         """
         where = self._parse_stage_path(fragment)
@@ -120,7 +119,8 @@ class RowFileService:
             raise RequestMalformed(reason=f"{fragment.file_path[:200]} is not there") from None
         key = self.target_resolver.find(path, sender).data_key
         cipher = Cipher(algorithms.AES(key.key), modes.CTR(iv)).decryptor()
-        # The limit is far above that of a request, because a file has a client's whole buffer.
+        # The limit is much higher than that of a request, because a file contains a client's whole
+        # buffer.
         return decompress_body(cipher.update(sealed), "zstd", self.max_file_bytes * 8)
 
     def delete_file(self, fragment: RowFileFragment) -> None:
@@ -136,7 +136,7 @@ class RowFileService:
         now = self.clock.now()
         with self.database.writing() as connection:
             prefix = registration.issue_client_prefix(connection, user, now)
-        # Each location has its own prefix, because the SDK numbers its files from 0.
+        # Each location needs a unique prefix, because the SDK numbers its files from 0.
         given = self.stage_locator.issue_grant(
             StageRequester(user, host, renews_by_prefix=True), prefix
         )

@@ -1,7 +1,7 @@
-"""Scoped tokens: issued by `/oauth/token` for a key-pair JWT, valid for one hour.
+"""Scoped tokens, which `/oauth/token` issues for a key-pair JWT. They are valid for one hour.
 
-Tokens are not stored. Their third segment is the digest of the other two, sealed with the master
-key, so every service of a deployment accepts them. No other party needs to verify one.
+Tokens are not stored. Their third segment is the digest of the other two, encrypted with the master
+key. So every service of a deployment accepts them, and no other system needs to verify them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ScopedTokenClaims(msgspec.Struct):
     exp: int
     jti: str
     role: str | None = None
-    # `iat` in milliseconds, because `iat` itself has no fraction.
+    # Time of issue in milliseconds, because `iat` is in whole seconds.
     issued_ms: int = 0
 
     @property
@@ -43,14 +43,14 @@ class ScopedTokenClaims(msgspec.Struct):
 
 @dataclass(eq=False, slots=True)
 class ScopedTokenIssuer:
-    """Issuer and verifier of scoped tokens. Thread-safe."""
+    """Issues and verifies scoped tokens. Thread-safe."""
 
     _keyring: KeyRing
     _clock: Clock
     _cached_claims: dict[str, ScopedTokenClaims] = field(default_factory=dict)
 
     def issue(self, sender: RowSender) -> str:
-        """Return a new token. All tokens are distinct; else the official client requests endlessly."""
+        """Issue a token. All tokens are distinct, else the official client requests tokens endlessly."""
         issued_ms = to_epoch_ms(self._clock.now())
         now = issued_ms // 1000
         claims = ScopedTokenClaims(
@@ -61,7 +61,8 @@ class ScopedTokenIssuer:
             sender.role,
             issued_ms,
         )
-        # The official client requires a known algorithm, although the third part is a sealed digest.
+        # The official client requires a known algorithm, although the third segment is an encrypted
+        # digest.
         header = {"typ": "JWT", "alg": "HS256"}
         signed = ".".join(_base64url_encode(msgspec.json.encode(part)) for part in (header, claims))
         return f"{signed}.{_base64url_encode(self._keyring.seal(_compute_digest(signed), _SEAL_PURPOSE))}"
@@ -83,7 +84,7 @@ class ScopedTokenIssuer:
         return claims
 
     def get_cached_claims(self, token: bytes) -> ScopedTokenClaims | None:
-        """Return the claims of a token that was verified before and has not expired, else None."""
+        """Return the claims of an already verified token that has not expired, or None."""
         claims = self._cached_claims.get(token.decode("latin-1"))
         if claims is None or claims.exp <= self._clock.now().timestamp():
             return None
@@ -124,13 +125,13 @@ class _ForeignClaims(msgspec.Struct):
 
 
 def read_scope_claim(payload: str) -> str:
-    """Return the `scp` claim of a verified token's payload, or an empty string."""
+    """Return the claim `scp` of a verified token's payload, or an empty string."""
     scope = _decode_foreign_claims(payload).scp
     return scope if isinstance(scope, str) else ""
 
 
 def is_foreign_token(token: str) -> bool:
-    """Return True if a token names an issuer; scoped tokens do not."""
+    """Return True if a token has an issuer, and is therefore not a scoped token."""
     parts = token.strip().split(".")
     return len(parts) == 3 and _decode_foreign_claims(parts[1]).iss is not None
 

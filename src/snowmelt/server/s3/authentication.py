@@ -1,4 +1,4 @@
-"""Authentication of S3 requests by signatures of the catalog users' access keys."""
+"""Authenticate S3 requests by signatures with access keys of the catalog's users."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _MAX_CACHED_ENTRIES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class S3Identity:
-    """The user of a request; `credentials` and `signing_key` sign the chunks of its body.
+    """User of a request. `credentials` and `signing_key` verify the chunks of its body.
 
-    They are None and empty if nothing in the body is signed: for addresses presigned in version 2, and
-    for requests without a signature, which only the development mode accepts.
-    `stage_upload_credentials` or `table_credentials` are temporary credentials that signed the request;
-    both are None for a user's own access key.
+    They are None and empty if the body is not signed: for URLs presigned with version 2, and for
+    unsigned requests, which only the development mode accepts. `stage_upload_credentials` or
+    `table_credentials` are the temporary credentials that signed the request. Both are None if an
+    access key signed it.
     """
 
     user: str
@@ -47,11 +47,10 @@ class S3Identity:
 
 
 class S3Authenticator:
-    """Authenticator of requests by their signature.
+    """Authenticates requests by their signature.
 
     Secrets are cached for `RECHECK_INTERVAL_S` seconds, so a revoked key stays valid for that time.
-    With `anonymous_user`, an unsigned request is that user's if its Host header is a name of this
-    machine that no web page can have.
+    With `anonymous_user`, an unsigned request has that user if its Host header is a loopback name.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class S3Authenticator:
         self._region = region
         self._anonymous_user = anonymous_user
         self._cached_keys: dict[str, tuple[AccessKey | None, float]] = {}
-        # Time until which a user is assumed to exist.
+        # Users by name, with the time until which their existence is not checked again.
         self._users_valid_until: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -103,7 +102,7 @@ class S3Authenticator:
     def _authenticate_temporary(
         self, request: S3Request, credentials: SignatureCredentials, token: str | None
     ) -> S3Identity:
-        """Verify a request that is signed with credentials of the stage or of a table."""
+        """Authenticate a request that is signed with temporary credentials of the stage or of a table."""
         if token is None:
             raise S3Error("AccessDenied", "Addresses cannot be presigned with these credentials.")
         stage = encryption_keys.parse_stage_token(self._keyring, token)

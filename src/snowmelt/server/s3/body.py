@@ -1,9 +1,7 @@
-"""Request bodies of the S3 endpoint: received, decoded, hashed and verified as they arrive.
+"""Receive, decode, hash and verify request bodies of the S3 endpoint as they arrive.
 
 Reading, hashing and writing overlap. Includes the decoder of AWS chunked bodies (`aws-chunked`),
-signed or unsigned, with or without trailing headers; the decoder does no input or output. Source:
-AWS, "Signature calculations: transferring payload in multiple chunks", and the same with trailing
-headers.
+which does no input or output.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ _TRAILER_SIGNATURE_HEADER = "x-amz-trailer-signature"
 
 
 class AwsChunkedDecoder:
-    """Incremental decoder of a chunked body. Its output is verified only after `finish`."""
+    """Incremental decoder of a chunked body. The output is only verified after `finish`."""
 
     def __init__(self, *, signatures: ChunkSignatureChain | None, with_trailers: bool) -> None:
         self.trailers: dict[str, str] = {}
@@ -54,7 +52,7 @@ class AwsChunkedDecoder:
         self._trailer_text = ""
 
     def feed(self, data: memoryview) -> Iterator[memoryview]:
-        """Yield the content in the next bytes of the body.
+        """Decode the next bytes of the body, and yield their content.
 
         Raises:
             S3Error: If the chunks are malformed, or a signature does not match.
@@ -155,7 +153,7 @@ def _malformed_error(reason: str) -> S3Error:
     return S3Error("InvalidRequest", f"The chunks of the body are malformed: {reason}.")
 
 
-# Amount of work for a thread: large enough that the switch of threads is negligible.
+# Bytes per unit of work of a thread. Large enough to make the cost of thread switches negligible.
 _BATCH_BYTES = 1024 * 1024
 # Below this size, a second thread for hashing costs more than it saves.
 _MIN_PARALLEL_HASH_BYTES = 128 * 1024
@@ -172,7 +170,7 @@ _CHECKSUM_HEADER_PREFIX = "x-amz-checksum-"
 
 @dataclass(frozen=True, slots=True)
 class ReceivedBody:
-    """Size and digests of a received body; `checksum` is verified against the client's."""
+    """Size and digests of a received body. `checksum` was verified if the client sent one."""
 
     size_bytes: int
     md5: str
@@ -180,7 +178,7 @@ class ReceivedBody:
 
 
 class BodyReceiver:
-    """Decodes a body, writes its content to an upload, and verifies its sizes and digests.
+    """Decodes a body, writes its content to an upload, and verifies sizes and digests.
 
     The methods block and must not be called concurrently.
     """
@@ -188,10 +186,10 @@ class BodyReceiver:
     def __init__(
         self, call: AuthorizedS3Request, upload: ObjectUpload, *, algorithm: str | None
     ) -> None:
-        """Prepare to receive a body.
+        """Create a receiver.
 
         Args:
-            call: The request; its headers describe the encoding of the body.
+            call: The request. Its headers describe the encoding of the body.
             upload: Receives the content.
             algorithm: Checksum to compute even if the client sends none.
         """
@@ -280,7 +278,7 @@ class BodyReceiver:
 async def receive_into(
     receive: Receive, receiver: BodyReceiver, threads: Executor, *, max_bytes: int
 ) -> None:
-    """Read a body to its end into a receiver; receive one batch while another is processed.
+    """Read a complete body into a receiver. Receives one batch while the previous one is processed.
 
     Raises:
         S3Error: If the client disconnects, times out, or sends more than `max_bytes` bytes.
@@ -333,7 +331,7 @@ async def receive_small_body(
 
 
 class InMemoryBody:
-    """Content of a small body, in memory."""
+    """In-memory content of a small body."""
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -344,7 +342,7 @@ class InMemoryBody:
 
 
 def decode_and_verify_body(call: AuthorizedS3Request, body: bytes) -> bytes:
-    """Return the content of a small body, verified against its headers.
+    """Decode a small body and verify it against its headers.
 
     Raises:
         S3Error: If the body does not match its headers.
@@ -357,9 +355,9 @@ def decode_and_verify_body(call: AuthorizedS3Request, body: bytes) -> bytes:
 
 
 def verify_signed_body(call: AuthorizedS3Request, body: bytes) -> bytes:
-    """Return a small body, verified against its signed digest only.
+    """Verify a small body only against its signed digest, and return it.
 
-    The checksum headers of the request describe another object.
+    The checksum headers of such a request describe another object.
 
     Raises:
         S3Error: If the body does not match, or is chunked.
@@ -443,10 +441,10 @@ def _declared_checksum(headers: Mapping[str, str]) -> Checksum | None:
 
 
 def declared_checksum_algorithm(headers: Mapping[str, str]) -> str | None:
-    """Return the algorithm of the checksum that a body has, or None without one.
+    """Return the checksum algorithm that a request declares, or None.
 
     Raises:
-        S3Error: If the algorithm is unknown, or there are two.
+        S3Error: If the algorithm is unknown, or several are declared.
     """
     return _resolve_checksum_algorithm(headers, _declared_checksum(headers))
 

@@ -1,7 +1,7 @@
 """S3 operations on buckets, and listings of objects and versions.
 
-Both ListObjects and ListObjectsV2 are supported. Every object has exactly one version, `null`.
-`endpoint` and `supported_parameters` use the function names of the operations as keys.
+Every object has exactly one version, `null`. `endpoint` and `supported_parameters` identify
+operations by their function names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_CONFIGURATION_BYTES = 64 * 1024
 
 
 async def list_buckets(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """ListBuckets: the buckets on which the user has any privilege."""
+    """ListBuckets: return the buckets on which the user has any privilege."""
     del receive
     prefix = call.query.get("prefix")
     after = call.query.get("continuation-token", "")
@@ -66,7 +66,7 @@ async def list_buckets(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
 
 
 async def create_bucket(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """CreateBucket. Succeeds again for the owner, as in us-east-1."""
+    """CreateBucket. Succeeds if the user already owns the bucket, as in us-east-1."""
     body = await receive_small_body(receive, max_bytes=_MAX_CONFIGURATION_BYTES)
     content = decode_and_verify_body(call, body)
     if content.strip():
@@ -97,14 +97,14 @@ async def delete_bucket(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
 
 
 async def get_location(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """GetBucketLocation: the region of all buckets; empty for us-east-1."""
+    """GetBucketLocation: return the region of all buckets, which is empty for us-east-1."""
     del receive
     region = get_region(call)
     return xml_response("LocationConstraint", "" if region == _DEFAULT_REGION else region)
 
 
 async def get_versioning(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """GetBucketVersioning: never enabled."""
+    """GetBucketVersioning: versioning is never enabled."""
     del call, receive
     return xml_response("VersioningConfiguration", "")
 
@@ -131,7 +131,7 @@ _UNSAFE_CHARACTERS_PATTERN = re.compile("[%+\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 def make_key_encoder(query: Mapping[str, str]) -> Callable[[str], str]:
-    """Return the function that encodes keys in this response.
+    """Return the function that encodes keys in the response to a request.
 
     Raises:
         S3Error: If the requested encoding is unknown.
@@ -145,7 +145,7 @@ def make_key_encoder(query: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def parse_integer_parameter(query: Mapping[str, str], name: str, default: int, maximum: int) -> int:
-    """Return an integer query parameter, limited to `maximum`.
+    """Parse an integer query parameter. Values above `maximum` are reduced to it.
 
     Raises:
         S3Error: If the value is not a number.
@@ -167,7 +167,7 @@ def list_objects(call: AuthorizedS3Request) -> ASGIApp:
     answer: list[xml.XmlElement] = [
         *_make_common_elements(call, most, page, prefix=_display_prefix_v1(call)),
         ("Marker", encode(marker)),
-        # S3 returns NextMarker only with a delimiter; return it always.
+        # S3 returns NextMarker only with a delimiter. Returning it always is compatible.
         ("NextMarker", encode(page.last_key_or_prefix) if page.truncated else None),
         *_make_entry_elements(call, page, with_owners=True),
     ]
@@ -198,7 +198,7 @@ def list_objects_v2(call: AuthorizedS3Request) -> ASGIApp:
 
 @blocking_operation
 def list_versions(call: AuthorizedS3Request) -> ASGIApp:
-    """ListObjectVersions: one version per object, `null`."""
+    """ListObjectVersions: return one version per object, `null`."""
     query, encode = call.query, make_key_encoder(call.query)
     marker = query.get("key-marker", "")
     version = query.get("version-id-marker", "")
@@ -240,9 +240,10 @@ def _read_listing_page(call: AuthorizedS3Request, after: str) -> tuple[int, List
 
 
 def _display_prefix_v1(call: AuthorizedS3Request) -> str:
-    """Return the prefix as responses of ListObjects version 1 show it.
+    """Return the prefix in the form that responses of ListObjects version 1 have.
 
-    botocore does not decode it there, but other clients do. It is encoded only if the encoding matters.
+    botocore does not decode it in these responses, but other clients do. So it is only encoded if
+    it contains characters that need it.
     """
     prefix = call.query.get("prefix", "")
     is_plain = not _UNSAFE_CHARACTERS_PATTERN.search(prefix)

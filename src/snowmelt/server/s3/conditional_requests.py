@@ -15,9 +15,9 @@ _RANGE_PATTERN = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return the start and the exclusive end of a range; None for the whole object.
+    """Return the start and the exclusive end of a range, or None for the whole object.
 
-    A header that is not a single range of bytes is ignored, as HTTP specifies.
+    A header that is not a single byte range is ignored, as HTTP specifies.
 
     Raises:
         S3Error: If the range is outside the object.
@@ -38,10 +38,10 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def parse_copy_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return the range of a copy's source, which must have a first and a last byte.
+    """Parse the source range of a copy, which must have a first and a last byte.
 
     Raises:
-        S3Error: If the header has another form, or the range is outside the object.
+        S3Error: If the header is malformed, or the range is outside the object.
     """
     if header is None:
         return None
@@ -57,7 +57,7 @@ def parse_copy_range(header: str | None, size: int) -> tuple[int, int] | None:
 def check_conditions(
     headers: Mapping[str, str], metadata: ObjectMetadata, *, prefix: str = ""
 ) -> None:
-    """Verify the conditions of a request for an object; `prefix` is that of the header names.
+    """Check the conditional headers of a request. `prefix` is the prefix of their names.
 
     Raises:
         S3Error: If a condition fails: NotModified or PreconditionFailed.
@@ -78,7 +78,7 @@ def check_conditions(
 
 
 def parse_write_condition(headers: Mapping[str, str]) -> WritePrecondition:
-    """Return the condition of a write on the existing object.
+    """Parse the condition that a write sets for the existing object.
 
     Raises:
         S3Error: If S3 does not support the condition on a write.
@@ -102,7 +102,7 @@ def parse_write_condition(headers: Mapping[str, str]) -> WritePrecondition:
 def parse_delete_condition(
     etag: str | None, size: str | None = None, modified: str | None = None
 ) -> WritePrecondition:
-    """Return the condition of a deletion on the existing object; arguments are as sent.
+    """Parse the condition that a deletion sets for the existing object.
 
     Raises:
         S3Error: If the size is not a number, or the time is invalid.
@@ -168,7 +168,7 @@ def _does_etag_match(header: str, etag: str) -> bool:
 
 
 def _is_modified_after(metadata: ObjectMetadata, header: str | None) -> bool | None:
-    """Return True if an object was modified after a date; None without a valid date."""
+    """Return True if an object was modified after a date, or None if the date is invalid."""
     if header is None:
         return None
     try:

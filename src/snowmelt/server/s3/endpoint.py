@@ -1,7 +1,6 @@
 """S3 endpoint as an ASGI application: dispatch and authorization of operations.
 
-Requests with stage credentials are restricted to uploads of the client's own blobs. They may not
-read, list or delete: a client does not need to, and a blob may already be registered.
+Requests with stage credentials may only upload the client's own blobs.
 """
 
 from __future__ import annotations
@@ -46,14 +45,15 @@ if TYPE_CHECKING:
     from snowmelt.server.s3.table_access import TableFileAccess
 
 
-# Privileges that an operation on a bucket requires: one on the key, any one, or ownership. None: no
-# bucket needs to exist. Listings check the privilege on their prefix themselves.
+# Privileges that operations on a bucket require: a privilege on the key, any privilege, or
+# ownership. None: the bucket need not exist. Listings check the privilege on their prefix
+# themselves.
 READ, WRITE, ANY_PRIVILEGE, OWNERSHIP = "READ", "WRITE", "KNOWN", "OWN"
 
 
 @dataclass(frozen=True, slots=True)
 class S3Operation:
-    """One S3 operation; `stores_object` is True if it accepts options for storing an object."""
+    """One S3 operation. `stores_object` is True if it accepts options for storing an object."""
 
     handle: OperationHandler
     required_privilege: str | None
@@ -61,11 +61,11 @@ class S3Operation:
 
     @property
     def name(self) -> str:
-        """Name in metrics."""
+        """Name of the operation in metrics."""
         return getattr(self.handle, "__name__", "").strip("_")
 
 
-# Parameters that select another operation. Those without a route are not supported.
+# Parameters that select an operation. Operations without a route are not supported.
 _SUBRESOURCES = frozenset(
     {
         *("accelerate", "acl", "analytics", "annotations", "attributes", "cors", "encryption"),
@@ -107,7 +107,7 @@ _OBJECT_OPERATIONS = {
 
 
 def find_operation(request: S3Request, select: OperationHandler | None = None) -> S3Operation:
-    """Return the operation of a request; `select` handles SelectObjectContent, if supported.
+    """Return the operation of a request. `select` handles SelectObjectContent, if it is supported.
 
     Raises:
         S3Error: If the operation is not supported, or the method is unknown.
@@ -141,7 +141,8 @@ def find_operation(request: S3Request, select: OperationHandler | None = None) -
 
 
 if TYPE_CHECKING:
-    # Request, bucket, key, and content of the body. The user is authorized to read the key.
+    # Arguments: request, bucket, key, and content of the body. The user is authorized to read the
+    # key.
     Select: TypeAlias = Callable[[AuthorizedS3Request, str, str, bytes], Awaitable[ASGIApp]]
 
 MAX_SELECT_REQUEST_BYTES = 1024 * 1024
@@ -191,7 +192,8 @@ class S3Endpoint:
                     (b"x-amz-id-2", request_id.encode()),
                 ]
                 if not asked_for_body and request is not None and "expect" in request.headers:
-                    # The client has not sent its body. The next request would be parsed as the body.
+                    # Close the connection: the client has not sent its body, so its next request
+                    # would be parsed as the body.
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
@@ -204,7 +206,8 @@ class S3Endpoint:
             await answer(scope, receive_marked, send_marked)
         except Exception as error:
             if answered:
-                # After the response has started, only a closed connection can signal the failure.
+                # After the response has started, closing the connection is the only way to signal
+                # the failure.
                 raise
             resource = request.resource if request is not None else scope["path"]
             refusal = error_response(error, resource=resource, request_id=request_id)
@@ -223,7 +226,7 @@ class S3Endpoint:
     def _authenticate_and_authorize(
         self, request: S3Request, operation: S3Operation
     ) -> AuthorizedS3Request:
-        """Verify signature and privileges. Reads the catalog."""
+        """Verify the signature and the privileges. Reads the catalog."""
         identity = self._authenticator.authenticate(request)
         request = _restore_presigned_headers(request, identity)
         if request.key:
@@ -259,7 +262,7 @@ class S3Endpoint:
 
 
 def _restore_presigned_headers(request: S3Request, identity: S3Identity) -> S3Request:
-    """Return the request with the headers that presigning moved to the query.
+    """Return the request with the headers that presigning has moved to the query.
 
     Raises:
         S3Error: If the URL is presigned with version 2, which does not sign these parameters.
@@ -279,7 +282,7 @@ def _restore_presigned_headers(request: S3Request, identity: S3Identity) -> S3Re
     return dataclasses.replace(request, headers={**moved, **request.headers})
 
 
-# No reads, listings or deletions: clients do not need them, and a blob may already be registered.
+# Clients may not read, list or delete: they do not need to, and a blob may already be registered.
 _STAGE_UPLOAD_HANDLERS: frozenset[Callable[..., Awaitable[object]]] = frozenset(
     {
         object_operations.put_object,
@@ -298,10 +301,11 @@ def restrict_to_stage(
     credentials: StageCredentials,
     bucket_registry: BucketRegistry,
 ) -> tuple[S3Request, BucketAccess]:
-    """Return the request with the blob's final key, and the access to the bucket.
+    """Check that a request uploads to the stage. Return it with the blob's final key, and the bucket.
 
-    The official client renews its credentials without its identity, and gets credentials of another
-    prefix. It continues to name its blobs by its first prefix, which therefore determines the key.
+    The official client does not send its identity when it renews its credentials, and gets
+    credentials for another prefix. It continues to use its first prefix in the names of its blobs.
+    This prefix therefore determines the key.
 
     Raises:
         S3Error: If the request is not an upload of a row file or of a blob with a prefix that these
@@ -341,7 +345,7 @@ def _make_upload_access(
 def _find_issued_prefix(
     database: Database, client_prefix: str, credentials: StageCredentials
 ) -> str | None:
-    """Return the prefix in a blob's name, or None if it is not the user's."""
+    """Return the prefix in a blob's name, or None if it was not issued to the user."""
     with database.reading() as connection:
         suffix = f"_{leases.read_deployment_id(connection)}"
         prefix = client_prefix.removesuffix(suffix)

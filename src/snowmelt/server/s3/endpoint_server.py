@@ -1,4 +1,4 @@
-"""S3 service: builds the endpoint and runs it in its own thread on its own port.
+"""S3 service: builds the endpoint and runs it in a thread on a separate port.
 
 Includes the HTTP protocol class that limits the size and the duration of a request head.
 """
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger("snowmelt.server")
 
 _THREAD_COUNT = 16
-# Longer than any upload of another service takes.
+# Minimum age of unreferenced files to delete. Longer than any upload of another service takes.
 _SHARED_FOLDER_MARGIN = dt.timedelta(days=1)
 _HASH_THREAD_COUNT = 2
 
 
 class S3Service:
-    """The S3 endpoint with its threads; `start` serves requests, `close` stops."""
+    """The S3 endpoint with its threads."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class S3Service:
             sources.select_count_getters.append(self._select_operation.get_query_counts)
 
     def start(self) -> None:
-        """Start to serve requests and to clean up files, in threads."""
+        """Start the threads that serve requests and delete unreferenced files."""
         self._listener.start("s3")
         self._cleanup_thread.start()
         if self._select_operation is not None:
@@ -190,8 +190,8 @@ MAX_HEAD_BYTES = 64 * 1024
 class HeadLimitProtocol(HttpToolsProtocol):
     """HTTP protocol that closes a connection whose request head is too large or too slow.
 
-    The parser itself has no limit of size or time. A few thousand connections that never finish a head
-    would use up all connections.
+    The parser has no such limits. A few thousand connections with unfinished heads would use up all
+    connections.
     """
 
     # Maximum duration of a request head, in seconds.
@@ -212,7 +212,7 @@ class HeadLimitProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of a head, then parse the data."""
+        """Count the bytes of the head, then parse the data."""
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_timer is None:
@@ -222,12 +222,12 @@ class HeadLimitProtocol(HttpToolsProtocol):
             self.send_400_response("The request line and headers are too large.")
 
     def on_message_begin(self) -> None:
-        """Offer `write_chunk` to the application, which bypasses ASGI."""
+        """Add `write_chunk`, which bypasses ASGI, to the request's scope."""
         super().on_message_begin()
         self.scope["extensions"] = {WRITE_CHUNK: self.write_chunk}  # type: ignore[dict-item]
 
     async def write_chunk(self, pieces: list[bytes | memoryview]) -> None:
-        """Write one chunk of a chunked body without copying; waits for a slow client."""
+        """Write one chunk of a chunked body without copying. Waits for slow clients."""
         if self.flow.write_paused:
             await self.flow.drain()
         if not self.transport.is_closing():

@@ -1,6 +1,6 @@
 """S3 operations that start, complete, abort and list multipart uploads.
 
-`supported_parameters` uses the function names of the operations as keys.
+`supported_parameters` identifies operations by their function names.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _parse_checksum_algorithm_and_type(call: AuthorizedS3Request) -> Checksum | 
 
 
 def _complete_upload(call: AuthorizedS3Request, body: bytes) -> ASGIApp:
-    # The checksum headers describe the object, not this body.
+    # The checksum headers describe the object, and not this body.
     root = xml.parse_document(verify_signed_body(call, body), "CompleteMultipartUpload")
     reject_unsupported_elements(root)
     named = [_parse_completed_part(part) for part in root.findall("Part")]
@@ -133,7 +133,7 @@ def _complete_upload(call: AuthorizedS3Request, body: bytes) -> ASGIApp:
 def _find_completed_object(
     call: AuthorizedS3Request, parts: list[CompletedPart]
 ) -> ObjectMetadata | None:
-    """Return the object if it consists of exactly these parts: the first response may have been lost."""
+    """Return the object if it consists of exactly these parts, for a retry after a lost response."""
     try:
         facts = call.bucket_access.bucket.head(call.key)
         return (

@@ -1,6 +1,6 @@
 """S3 operations that read, write, copy and delete objects and upload parts.
 
-`supported_parameters` uses the function names of the operations as keys.
+`supported_parameters` identifies operations by their function names.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 MAX_DELETED_KEYS = 1000
 _MAX_DELETE_REQUEST_BYTES = 4 * 1024 * 1024
-# Objects up to this size are read by the thread that opens them.
+# Objects up to this size are read completely by the thread that opens them.
 _MAX_UNSTREAMED_BYTES = 256 * 1024
 _OVERRIDABLE_HEADERS = (
     "content-type",
@@ -88,7 +88,7 @@ async def delete_object(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
 
 
 async def delete_objects(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """DeleteObjects: a result for each key."""
+    """DeleteObjects: return a result for each key."""
     body = await receive_small_body(receive, max_bytes=_MAX_DELETE_REQUEST_BYTES)
     return await call.run_in_thread(_delete_objects, call, body)
 
@@ -155,7 +155,7 @@ def _prepare_response_head(
 
 
 def build_object_headers(call: AuthorizedS3Request, metadata: ObjectMetadata) -> dict[str, str]:
-    """Return the response headers of an object, with the overrides of the request."""
+    """Return the response headers of an object, including overrides in the request."""
     headers = {
         "content-type": DEFAULT_CONTENT_TYPE,
         **metadata.headers,
@@ -186,7 +186,7 @@ def check_version_id(call: AuthorizedS3Request) -> None:
 
 
 def _effective_range_header(call: AuthorizedS3Request, metadata: ObjectMetadata) -> str | None:
-    """Return the requested range, or None if If-Range does not match the object."""
+    """Return the range header of a request, or None if If-Range does not match the object."""
     only_if = call.headers.get("if-range")
     if only_if is not None and only_if.strip() not in {
         f'"{metadata.etag}"',
@@ -316,7 +316,7 @@ def _finish_upload(
 
 
 def collect_stored_headers(call: AuthorizedS3Request) -> dict[str, str]:
-    """Return the headers to store, which a GET of the object repeats.
+    """Return the headers to store with an object. A GET returns them.
 
     Raises:
         S3Error: If the user metadata is too large.
@@ -339,7 +339,7 @@ def collect_stored_headers(call: AuthorizedS3Request) -> dict[str, str]:
 
 
 def parse_part_parameters(call: AuthorizedS3Request) -> tuple[str, int]:
-    """Return upload ID and part number of a request.
+    """Parse the upload ID and the part number of a request.
 
     Raises:
         S3Error: If the number is not between 1 and 10,000.
@@ -425,7 +425,7 @@ def _make_copy_result(metadata: ObjectMetadata) -> list[xml.XmlElement]:
 
 
 def _open_copy_source(call: AuthorizedS3Request) -> tuple[ObjectMetadata, OpenObject, bool]:
-    """Open the source object of a copy, verify READ on it, and report if it is the target itself."""
+    """Check READ on the source of a copy, and open it. Also return whether it equals the target."""
     text, _, version = call.headers["x-amz-copy-source"].partition("?versionId=")
     bucket, _, key = unquote(text).removeprefix("/").partition("/")
     if not bucket or not key:
@@ -462,10 +462,10 @@ def _compute_checksum(opened: OpenObject, algorithm: str) -> Checksum:
 
 
 def encode_metadata_value(value: str) -> str:
-    """Return a value of user metadata in ASCII (RFC 2047), as it is stored and returned.
+    """Encode a value of user metadata in ASCII (RFC 2047), the form that is stored and returned.
 
     Args:
-        value: Latin-1 text of the bytes sent: UTF-8, Latin-1, or encoded words.
+        value: The sent bytes, decoded as Latin-1. They are UTF-8, Latin-1, or encoded words.
     """
     raw = value.encode("latin-1")
     if raw.isascii():

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class S3Request:
     """One request without its body.
 
-    `path` and `query_text` are as sent. `bucket` and `key` are decoded, and empty if there is none.
-    Header names are in lower case, values are Latin-1 text of the bytes sent. The first of repeated
-    parameters counts. `is_virtual_hosted` is True if the bucket was in the Host header.
+    `path` and `query_text` are as sent. `bucket` and `key` are decoded, and empty if missing.
+    Header names are in lower case; values are decoded as Latin-1. Of repeated parameters, the first
+    one applies. `is_virtual_hosted` is True if the bucket was in the Host header.
     """
 
     method: str
@@ -35,12 +35,12 @@ class S3Request:
 
     @property
     def resource(self) -> str:
-        """Bucket and key, as error documents show them."""
+        """Bucket and key in the form that error documents have."""
         return f"/{self.bucket}" + (f"/{self.key}" if self.key else "") if self.bucket else "/"
 
 
 def parse_request(scope: Scope, domains: Sequence[str]) -> S3Request:
-    """Parse the request of an ASGI scope; the Host header may have a bucket before a domain.
+    """Parse the request of an ASGI scope. The Host header may be a bucket followed by a domain.
 
     Raises:
         S3Error: If the URL is not UTF-8.
@@ -80,7 +80,7 @@ def new_request_id() -> str:
 
 
 def parse_query_pairs(query_text: str) -> list[tuple[str, str]]:
-    """Return the decoded parameters of a query, in their order.
+    """Return the decoded parameters of a query in order.
 
     Raises:
         S3Error: If the query is not UTF-8.

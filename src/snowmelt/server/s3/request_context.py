@@ -1,4 +1,4 @@
-"""Authorized S3 request with its user, its bucket and the components of the service."""
+"""Authorized S3 request with its user and bucket, and the components of the service."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LISTING_PAGE_KEYS = 1000
 
 @dataclass(frozen=True, slots=True)
 class S3Components:
-    """Components that the operations use; `hash_threads` are only for hashing."""
+    """Components that the operations use. `hash_threads` is only for hashing."""
 
     settings: Settings
     bucket_registry: BucketRegistry
@@ -64,7 +64,7 @@ class AuthorizedS3Request:
 
     @property
     def key(self) -> str:
-        """The key of the object; empty for a request to a bucket."""
+        """The key of the object, or empty for a request to a bucket."""
         return self.request.key
 
     @property
@@ -85,11 +85,11 @@ class AuthorizedS3Request:
 
     @property
     def select_dialect(self) -> str | None:
-        """The bucket's dialect for S3 Select; None for the service's dialect."""
+        """The bucket's S3 Select dialect, or None for the dialect of the service."""
         return self.bucket_access.record.select_dialect
 
     def open_object(self, key: str) -> tuple[ObjectMetadata, OpenObject]:
-        """Open an object of the bucket for reading. Blocks; the caller must close the object.
+        """Open an object of the bucket for reading. Blocks. The caller must close the object.
 
         Raises:
             S3Error: If the object does not exist, or the user may not read it.
@@ -101,7 +101,7 @@ class AuthorizedS3Request:
         """Yield all objects whose keys begin with `prefix`, in byte order. Blocks.
 
         Raises:
-            S3Error: If the user may not read all of these.
+            S3Error: If the user may not read all objects with the prefix.
         """
         self.bucket_access.require_privilege("READ", prefix)
         after = ""
@@ -121,7 +121,7 @@ class AuthorizedS3Request:
 
 
 def blocking_operation(work: Callable[[AuthorizedS3Request], ASGIApp]) -> OperationHandler:
-    """Convert blocking work that needs no body to an operation that runs in a thread."""
+    """Convert a blocking function that needs no body to an operation that runs in a thread."""
 
     @functools.wraps(work)
     async def handle(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:

@@ -1,6 +1,6 @@
 """Responses of the S3 endpoint, each an ASGI application.
 
-An operation may return any other ASGI application as its response. Errors become S3 error documents.
+An operation may also return any other ASGI application as its response.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.server")
 
-# ASGI extension in the scope: a `ChunkWriter` that writes a chunk of a chunked body directly.
+# Key of an ASGI extension: a `ChunkWriter` that writes a chunk of a chunked body directly.
 WRITE_CHUNK = "snowmelt.write_chunk"
 ChunkWriter: TypeAlias = "Callable[[list[bytes | memoryview]], Awaitable[None]]"
 
@@ -55,7 +55,7 @@ class S3Response:
 
 @dataclass(frozen=True, slots=True)
 class S3StreamingResponse:
-    """Response with status, headers with the length, and a body that blocking code yields in chunks."""
+    """Response with a body that blocking code yields in chunks. Headers include the length."""
 
     status: int
     headers: Mapping[str, str]
@@ -64,7 +64,7 @@ class S3StreamingResponse:
     threads: Executor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response at the client's speed; stop if the client disconnects."""
+        """Send the response at the client's speed. Stop if the client disconnects."""
         del scope
         loop = asyncio.get_running_loop()
         gone = asyncio.ensure_future(wait_for_disconnect(receive))
@@ -104,7 +104,7 @@ def make_owner_elements(name: str) -> list[xml.XmlElement]:
 
 
 def error_response(error: Exception, *, resource: str, request_id: str) -> S3Response:
-    """Convert an exception to an S3 error document, and log it if it is a server error."""
+    """Convert an exception to an S3 error document. Log server errors."""
     code, status, details = _describe_error(error)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and code != "NotImplemented":
         about = {"request_id": request_id, "path": resource, "status": int(status), "error": code}
@@ -121,7 +121,7 @@ def error_response(error: Exception, *, resource: str, request_id: str) -> S3Res
     if status == HTTPStatus.NOT_MODIFIED:
         return S3Response(status, {name: str(value) for name, value in details.items()})
     message = str(error) if code != "InternalError" else str(S3Error(code))
-    # A message may quote characters that XML cannot represent.
+    # Escape characters that XML cannot represent, because messages may quote user data.
     message = _INVALID_XML_CHARACTERS.sub("\ufffd", message)
     elements: list[xml.XmlElement] = [("Code", code), ("Message", message)]
     elements += [(name, str(value)) for name, value in details.items()]
@@ -130,7 +130,7 @@ def error_response(error: Exception, *, resource: str, request_id: str) -> S3Res
 
 
 def _describe_error(error: Exception) -> tuple[str, int, Mapping[str, object]]:
-    # SelectError of `select` has the same two attributes.
+    # `SelectError` of the package `select` has the same two attributes.
     code = getattr(error, "s3_code", None)
     if code is not None:
         return code, getattr(error, "status_code", 400), getattr(error, "details", {})

@@ -1,4 +1,4 @@
-"""SelectObjectContent: runs a query and streams its events."""
+"""SelectObjectContent: run a query and stream its events."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.server")
 
-# Maximum interval between two events for a client while its query runs.
+# Maximum interval in seconds between two events while a query runs.
 _KEEP_ALIVE_INTERVAL_S = 1.0
-# Batches of frames that wait for the event loop. For a slow client, the transport holds as many again.
+# Maximum number of frame batches that wait for the event loop. If the client is slow, the transport
+# buffers about the same amount.
 _MAX_QUEUED_BATCHES = 2
 _MAX_OBJECTS = 100_000
 _EVENT_STREAM_TYPE = "application/vnd.amazon.eventstream"
@@ -60,7 +61,7 @@ class SelectOperation:
     """Handler of SelectObjectContent. Each running query has its own thread."""
 
     def __init__(self, settings: Settings) -> None:
-        """Read the limits from the settings. Must be closed."""
+        """Create the handler with the limits in the settings. It must be closed."""
         self._dialect = Dialect(settings.select_dialect)
         self._engine_settings = EngineSettings.from_settings(settings)
         self._free_slots = threading.BoundedSemaphore(settings.select_queries)
@@ -70,7 +71,7 @@ class SelectOperation:
         self._running = self._ended = self._scanned = 0
 
     def start_kernel_warmup(self) -> None:
-        """Compile kernels in a thread; queries do not wait for it."""
+        """Compile kernels in a thread. Queries do not wait for it."""
         self._kernel_warmer.start()
 
     def close(self) -> None:
@@ -79,14 +80,14 @@ class SelectOperation:
         self._threads.shutdown()
 
     def get_query_counts(self) -> tuple[int, int, int]:
-        """Return the number of running queries, of ended queries, and the bytes that the latter scanned."""
+        """Return the numbers of running and ended queries, and the bytes that ended queries scanned."""
         with self._counts_lock:
             return self._running, self._ended, self._scanned
 
     async def __call__(
         self, call: AuthorizedS3Request, bucket: str, key: str, body: bytes
     ) -> ASGIApp:
-        """Start a query; raise the errors that occur before its first record.
+        """Start a query. Raise errors that occur before its first record.
 
         Raises:
             SelectError: If the request, the statement or the start of the object is invalid, or too many
@@ -107,7 +108,8 @@ class SelectOperation:
             raise
         with self._counts_lock:
             self._running += 1
-        # An immediate error becomes an error response. A slow query starts its event stream.
+        # Wait briefly: an early error becomes an error response. A slow query starts its event
+        # stream.
         await query.wait_for_frames()
         if (failure := query.find_failure()) is not None and not query.has_frames:
             await asyncio.to_thread(self.close_query, query)
@@ -148,7 +150,7 @@ class SelectOperation:
             ) from None
 
     def close_query(self, query: _RunningQuery) -> None:
-        """Release a query that has ended or whose client disconnected. No thread may be running it."""
+        """Release a query that has ended or was canceled. No thread may be running it."""
         execution = query.execution
         execution.close()
         self._free_slots.release()
@@ -165,7 +167,7 @@ class SelectOperation:
 
 
 class _RunningQuery:
-    """A query with its output, which its thread splits into frames.
+    """A running query. Its thread splits the output into frames.
 
     The thread pauses while `_MAX_QUEUED_BATCHES` batches wait for the event loop.
     """
@@ -177,7 +179,7 @@ class _RunningQuery:
         plain_type: str | None,
         threads: ThreadPoolExecutor,
     ) -> None:
-        """Start the query. Use this class in the event loop only, except the methods of `execution`."""
+        """Start the query. Methods must be called in the event loop."""
         self.execution = execution
         self.plain_type = plain_type
         self.wants_progress = request.progress and plain_type is None
@@ -203,11 +205,11 @@ class _RunningQuery:
         return self._thread_end.exception() if self._thread_end.done() else None
 
     def wake(self, _: object = None) -> None:
-        """End `wait_for_frames`."""
+        """Make `wait_for_frames` return."""
         self._changed.set()
 
     async def wait_for_frames(self) -> bool:
-        """Wait for frames, the end or `wake`; return False if a keep-alive frame is due first."""
+        """Wait for frames, the end or `wake`. Return False if a keep-alive frame is due first."""
         self._changed.clear()
         if self._batches or self.has_ended:
             return True
@@ -219,7 +221,7 @@ class _RunningQuery:
         return True
 
     def pop_frames(self) -> list[Payload]:
-        """Return the payloads of all frames that are ready."""
+        """Remove and return the payloads of all frames that are ready."""
         frames: list[Payload] = []
         while self._batches:
             frames += self._batches.popleft()
@@ -329,7 +331,8 @@ class _SelectResponse:
         if failure is None or (isinstance(failure, SelectError) and not self._query.plain_type):
             return failure
         if self._query.plain_type:
-            # For a plain client, only a broken connection signals an incomplete result.
+            # For a client without an event decoder, only a broken connection signals an incomplete
+            # result.
             raise failure
         _log.error("a query failed", exc_info=failure)
         return SelectError("InternalError", str(S3Error("InternalError")))
@@ -341,7 +344,7 @@ async def _send_body(send: Send, content: bytes, *, last: bool = False) -> None:
 
 
 def _translate_for_dialect(error: BaseException, dialect: Dialect) -> BaseException:
-    """Return the error with the code that clients of the dialect expect."""
+    """Return an error with the code that clients of the dialect expect."""
     if not isinstance(error, SelectError):
         return error
     return SelectError(error.wire_code(dialect), str(error), status=error.status_code)
@@ -362,7 +365,7 @@ def _open_object(call: AuthorizedS3Request, key: str) -> BucketObjectSource:
 
 
 def _list_matching_keys(call: AuthorizedS3Request, pattern: str) -> Iterator[str]:
-    """Yield the keys that match a prefix, or a pattern with `*`, `**` and `?`."""
+    """Yield the keys that match a prefix or a pattern with `*`, `**` and `?`."""
     prefix = re.split(r"[*?]", pattern, maxsplit=1)[0]
     matcher = None if prefix == pattern else re.compile(_glob_to_regex(pattern), re.DOTALL)
     for facts in call.list_objects(prefix):
@@ -377,7 +380,7 @@ def _glob_to_regex(pattern: str) -> str:
 
 
 def _parse_plain_type(accept: str) -> str | None:
-    """Return the media type for a client without an event decoder, or None."""
+    """Return the media type that a client without an event decoder accepts, or None."""
     asked = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     if _EVENT_STREAM_TYPE in asked:
         return None

@@ -1,9 +1,9 @@
-"""Signature versions 4 and 2 of requests: credentials and verification, without input or output.
+"""Verify request signatures of versions 4 and 2. Pure: no input or output.
 
 Source: AWS, "Signature calculations for the Authorization header".
 
-Version 2 is supported for presigned URLs only, which boto3 and the AWS CLI make by default. No
-current client sends it in the Authorization header. Source: AWS, "Signing and authenticating REST
+Version 2 is supported for presigned URLs only, which boto3 and the AWS CLI create by default. No
+current client uses it in the Authorization header. Source: AWS, "Signing and authenticating REST
 requests", query string authentication.
 """
 
@@ -34,13 +34,13 @@ MAX_PRESIGNED_LIFETIME_S = 7 * 24 * 3600
 _HTTP_DATE_FORMAT = "%a, %d %b %Y %H:%M:%S GMT"
 _XML_TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 _SIGNATURE_PATTERN = re.compile(r"[0-9a-f]{64}")
-# `x-amz-` headers that may be unsigned, because they have no effect on the operation.
+# `x-amz-` headers that need not be signed, because they have no effect on the operation.
 _OPTIONALLY_SIGNED_HEADERS = frozenset({"x-amz-content-sha256", "x-amz-user-agent"})
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureCredentials:
-    """The credentials and parameters of a request's signature."""
+    """Credentials and parameters in a request's signature."""
 
     access_key_id: str
     date: str
@@ -63,7 +63,7 @@ class SignatureCredentials:
 
 
 def parse_credentials(request: S3Request) -> SignatureCredentials | None:
-    """Return a request's credentials from header or query, or None if it is not signed.
+    """Return a request's credentials in header or query, or None if it is not signed.
 
     Raises:
         S3Error: If the credentials are malformed, or not of version 4.
@@ -77,10 +77,10 @@ def parse_credentials(request: S3Request) -> SignatureCredentials | None:
 
 
 def check_signing_time(credentials: SignatureCredentials, now: dt.datetime) -> None:
-    """Verify that a request was signed recently, or that a presigned URL is still valid.
+    """Verify that a request was signed recently, or that a presigned URL has not expired.
 
     Raises:
-        S3Error: If the clocks differ too much, or the URL has expired.
+        S3Error: If the signing time differs too much from the clock, or the URL has expired.
     """
     age = now - credentials.signed_at
     if credentials.expires_s is None:
@@ -108,7 +108,7 @@ def check_signing_time(credentials: SignatureCredentials, now: dt.datetime) -> N
 
 
 def check_region(credentials: SignatureCredentials, region: str) -> None:
-    """Verify that a request is signed for a region; an empty region accepts all.
+    """Verify that a request is signed for a region. An empty region accepts all.
 
     Raises:
         S3Error: If the region differs. Clients then sign again for the region in the error.
@@ -152,7 +152,7 @@ def verify_signature(request: S3Request, credentials: SignatureCredentials, key:
 def _build_request_string_to_sign(
     request: S3Request, credentials: SignatureCredentials, path: str
 ) -> str:
-    """Return the string to sign, for a path with this encoding."""
+    """Return the string to sign, with the path in this encoding."""
     signable = SignableRequest(
         request.method,
         path,
@@ -299,7 +299,7 @@ def _unsupported_algorithm_error() -> S3Error:
 # in the Authorization header is not supported: no current client sends it.
 
 _MAX_EXPIRES_DIGITS = 11
-# The signed parameters; the others are ignored.
+# Parameters that version 2 signs. Others are ignored.
 _V2_SIGNED_PARAMETERS = frozenset(
     {
         *("accelerate", "acl", "analytics", "cors", "delete", "inventory", "lifecycle", "location"),
@@ -313,14 +313,14 @@ _V2_SIGNED_PARAMETERS = frozenset(
 
 
 def parse_v2_access_key_id(request: S3Request) -> str | None:
-    """Return the access key ID of a URL presigned with version 2; None for any other request."""
+    """Return the access key ID of a URL presigned with version 2, or None for other requests."""
     if "authorization" in request.headers or "Signature" not in request.query:
         return None
     return request.query.get("AWSAccessKeyId")
 
 
 def verify_v2_signature(request: S3Request, secret: str, now: dt.datetime) -> None:
-    """Verify the signature and the expiry of a URL presigned with version 2.
+    """Verify the signature and the expiration of a URL presigned with version 2.
 
     Raises:
         S3Error: If the URL has expired, or the signature does not match.

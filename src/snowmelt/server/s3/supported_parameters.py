@@ -1,9 +1,9 @@
-"""Headers and parameters that each operation supports; all others are rejected by name.
+"""Headers and parameters that each operation supports. All others are rejected with their name.
 
-A client that sends a condition, an encryption or an owner, and gets the same response as without
-it, assumes that the server applied it. A supported name is therefore applied, or has no effect for
-a reason given here. Other names get NotImplemented. Names are as sent, headers in lower case. The
-keys of SUPPORTED_PARAMETERS are the function names of the operations.
+If a request with a condition, an encryption or an owner succeeds, the client assumes that the
+server applied it. So every supported name is applied, or has no effect for a reason given here.
+Other names get NotImplemented. Names are as sent, headers in lower case. The keys of
+SUPPORTED_PARAMETERS are the function names of the operations.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SIGNATURE_PARAMETERS = frozenset(
         *("X-Amz-Content-Sha256", "AWSAccessKeyId", "Signature", "Expires"),
     }
 )
-# Headers about the request itself: its signature, the encoding of its body, its client.
+# Headers about the request itself: signature, encoding of the body, and client.
 _REQUEST_HEADERS = frozenset(
     {
         *("x-amz-content-sha256", "x-amz-date", "x-amz-security-token", "x-amz-user-agent"),
@@ -42,18 +42,18 @@ _REQUEST_HEADERS = frozenset(
         *("x-amz-api-version", "x-amz-expected-bucket-owner"),
     }
 )
-# HTTP's conditional headers. Ignoring one on a write could overwrite data.
+# Conditional headers of HTTP. Ignoring one on a write could overwrite data.
 _CONDITION_HEADERS = frozenset(
     {"if-match", "if-none-match", "if-modified-since", "if-unmodified-since"}
 )
 
-# Names that have no effect on any operation, and the reason.
+# Names that have no effect on any operation, with the reason.
 IGNORED_HEADERS: Mapping[str, str] = {
     "x-amz-request-payer": "requests cost nothing",
     "x-amz-bypass-governance-retention": "no object is locked",
     "x-amz-te": "a response never ends with the MD5 of its body",
 }
-# Names with their neutral values; other values are rejected.
+# Names with their neutral values. Other values are rejected.
 NEUTRAL_HEADER_VALUES: Mapping[str, tuple[frozenset[str], str]] = {
     "x-amz-acl": (
         frozenset({"private", "bucket-owner-full-control", "bucket-owner-read"}),
@@ -92,7 +92,7 @@ _STORAGE_HEADERS = frozenset(
 )
 
 _CHECKSUM_HEADERS = frozenset(f"x-amz-checksum-{each.lower()}" for each in CHECKSUM_ALGORITHMS)
-# The AWS SDK for Java sends the checksum of the empty body with operations that have none.
+# The AWS SDK for Java sends the checksum of the empty body with operations that have no body.
 _EMPTY_BODY_CHECKSUMS = {
     checksum.header_name: checksum.value
     for checksum in (to_checksum(each, new_hasher(each)) for each in CHECKSUM_ALGORITHMS)
@@ -117,7 +117,7 @@ _WRITE_CONDITION_HEADERS = frozenset({"if-match", "if-none-match"})
 _LISTING_PARAMETERS = frozenset({"prefix", "delimiter", "encoding-type"})
 _ATTRIBUTE_HEADERS = frozenset({"x-amz-optional-object-attributes"})
 
-# Names that each operation applies, and names that it accepts with a neutral value.
+# For each operation: names that it applies, and names that it accepts with a neutral value.
 SUPPORTED_PARAMETERS: Mapping[str, frozenset[str]] = {
     "list_buckets": frozenset({"prefix", "continuation-token", "max-buckets", "bucket-region"}),
     "create_bucket": frozenset(
@@ -185,8 +185,8 @@ def reject_unsupported_parameters(
     """Verify that every header and parameter of a request is supported.
 
     Raises:
-        S3Error: If one is not supported: NotImplemented with its name. InvalidRequest for a customer
-            encryption key on an operation that stores nothing, as S3 does for an unencrypted object.
+        S3Error: If one is not supported: NotImplemented with its name. If an operation that stores
+            nothing has a customer encryption key: InvalidRequest, as for unencrypted objects in S3.
     """
     heeded = SUPPORTED_PARAMETERS[operation]
     for name, value in _list_requested_parameters(call):
@@ -207,7 +207,7 @@ def reject_unsupported_elements(element: Element) -> None:
     """Verify that every descendant of an element is supported.
 
     Raises:
-        S3Error: If one is not supported: NotImplemented with its name.
+        S3Error: If one is not supported: NotImplemented with the name.
     """
     known = SUPPORTED_XML_ELEMENTS.get(element.tag)
     if known is None:
@@ -219,12 +219,12 @@ def reject_unsupported_elements(element: Element) -> None:
 
 
 def _list_requested_parameters(call: AuthorizedS3Request) -> Iterator[tuple[str, str]]:
-    """Yield the S3 headers, the conditional headers and the parameters of a request."""
+    """Yield the names of S3 headers, conditional headers and parameters of a request."""
     for name, value in call.headers.items():
         if name.startswith("x-amz-") or name in _CONDITION_HEADERS:
             yield name, value
     for name, value in call.query.items():
-        # Parameters with x- are for log readers; S3 ignores them.
+        # Parameters with x- are only for access logs. S3 ignores them.
         if name not in SIGNATURE_PARAMETERS and not name.lower().startswith("x-"):
             yield name, value
 
@@ -251,7 +251,7 @@ def _unsupported_error(name: str, value: str) -> S3Error:
 
 
 def _check_expected_owner(call: AuthorizedS3Request) -> None:
-    """Verify that the bucket has the expected owner, named as in listings."""
+    """Verify that the bucket has the expected owner. The name is as in listings."""
     wanted = call.headers.get("x-amz-expected-bucket-owner")
     if (
         wanted is not None

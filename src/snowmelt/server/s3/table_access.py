@@ -1,10 +1,11 @@
 """Access to a table's files with credentials that the Iceberg REST catalog has issued.
 
-They reach the files of one table. A role that may select from the table reads them; a role that may
-also change rows creates new files, for commits through the catalog. Nothing is listed, replaced or
-deleted: a deletion succeeds and leaves the file to garbage collection, because engines delete files
-of other commits by mistake, and files of their own after a lost response. Each request checks the
-privileges of the role; the result is remembered for five seconds.
+The credentials give access to the files of one table. A role that may select from the table can
+read the files. A role that may also change rows can create files, for commits through the catalog.
+Files cannot be listed, replaced or deleted. A deletion succeeds without effect, because engines
+delete files of other commits by mistake, and their own files after a lost response. Garbage
+collection deletes unused files. Each request checks the privileges of the role; the result is
+cached for 5 s.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ _NO_TIME = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
 class TableFileAccess:
-    """Authorization of requests for table files. Thread-safe."""
+    """Authorizes requests for table files. Thread-safe."""
 
     def __init__(self, database: Database, warehouse: Warehouse, clock: Clock) -> None:
         """Register the bucket of the warehouse.
 
         Raises:
-            ConfigurationError: If a bucket with objects has its name.
+            ConfigurationError: If a bucket with objects already has the name.
         """
         self._database = database
         self._warehouse = warehouse
@@ -73,14 +74,14 @@ class TableFileAccess:
         self._record = dataclasses.replace(record, name=warehouse.public_bucket)
         self._bucket = MountedBucket(self._record, database, warehouse.store)
         self._growing_bucket = _GrowingBucket(self._bucket)
-        # Until when a role is known to have a privilege on a table.
+        # Time until which a cached privilege of a role on a table is valid.
         self._allowed_until: dict[tuple[str, str, int, bool], float] = {}
         self._lock = threading.Lock()
 
     def authorize(
         self, request: S3Request, handle: Callable[..., Awaitable[object]], key: TableCredentials
     ) -> tuple[S3Request, BucketAccess]:
-        """Return the request with its path in the warehouse, and the access to it.
+        """Authorize a request. Return it with its path in the warehouse, and the bucket.
 
         Raises:
             S3Error: If the request is not for a file of the table, or the role lacks a privilege on it.
@@ -131,7 +132,8 @@ class TableFileAccess:
                 "AccessDenied", f"The role of these credentials may not {verb} the table."
             ) from None
         if writes:
-            # Garbage collection leaves the files of a commit alone until it arrives.
+            # Record the write, so that garbage collection keeps the files until their commit
+            # arrives.
             with self._database.writing() as connection:
                 record_engine_write(connection, key.table_id, self._clock.now())
         with self._lock:
@@ -141,13 +143,13 @@ class TableFileAccess:
 
 
 class _GrowingBucket(WriteOnceBucket):
-    """A bucket whose objects are neither replaced nor deleted, though a deletion succeeds.
+    """Bucket whose objects cannot be replaced or deleted. Deletions succeed without effect.
 
-    Folders need no object: PyArrow writes one for the folder of a deleted file, which is ignored.
+    Objects for folders are ignored. PyArrow writes one for the folder of a deleted file.
     """
 
     def start_upload(self, key: str, headers: Mapping[str, str]) -> ObjectUpload:
-        """Begin to write an object."""
+        """Start an upload of an object."""
         return _IgnoredUpload(key) if key.endswith("/") else super().start_upload(key, headers)
 
     def delete(self, key: str, condition: WritePrecondition = NO_PRECONDITION) -> None:

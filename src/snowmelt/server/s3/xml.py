@@ -1,4 +1,4 @@
-"""Rendering and parsing of S3 XML documents."""
+"""Render and parse S3 XML documents."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _XML_DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
-# A name, and a string, number, boolean or further elements; None omits the element.
+# Element: a name, and a string, number, boolean or child elements. None omits the element.
 XmlContent: TypeAlias = "str | int | bool | Sequence[XmlElement] | None"
 XmlElement: TypeAlias = "tuple[str, XmlContent]"
 
 
 _CONTROL_BYTES = bytes(code for code in range(32) if code not in b"\t\n\r")
-# Placeholders are noncharacters, which no text contains.
+# Placeholders are Unicode noncharacters, which no text contains.
 _PLACEHOLDERS_BY_CONTROL = {code: chr(0xFDD0 + code) for code in _CONTROL_BYTES}
 _CONTROLS_BY_PLACEHOLDER = {0xFDD0 + code: chr(code) for code in _CONTROL_BYTES}
 _ESCAPES = {code: f"&#x{code:x};" for code in range(32)} | str.maketrans(
@@ -43,17 +43,17 @@ def format_timestamp(timestamp: dt.datetime) -> str:
 
 
 def parse_document(body: bytes, root_name: str) -> ET.Element:
-    """Parse a request's document and return its root; element names have no namespace.
+    """Parse a request's document. Return its root with element names without namespace.
 
     Raises:
         S3Error: If the body is not XML, has another root element, or declares entities.
     """
-    # No S3 request has a document type, and entities could expand without limit.
+    # Reject document types: no S3 request has one, and entities could expand without limit.
     if b"<!" in body.replace(b"<!--", b""):
         raise S3Error("MalformedXML", "A document type is not allowed here.")
     foreign = body.translate(None, _CONTROL_BYTES) != body
     try:
-        # XML forbids most control characters, but clients send keys with them.
+        # XML forbids most control characters, but clients send keys that contain them.
         readable = body.decode().translate(_PLACEHOLDERS_BY_CONTROL) if foreign else body
         root = ET.fromstring(readable)  # noqa: S314 - without document types there are no entities
     except (ET.ParseError, ValueError, LookupError):

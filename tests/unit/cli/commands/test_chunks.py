@@ -48,7 +48,7 @@ def test_a_chunk_that_was_set_aside_is_listed_and_given_up(
     assert (found["table"], found["chunk"], found["rows"]) == ("DEMO.PUBLIC.T", 1, 2)
     given = snowmelt("chunks", "give-up", "1", "--table", "demo.public.t")
     assert given.stdout == (
-        "Chunk 1 of DEMO.PUBLIC.T is given up, with 2 rows. The rest of the table can be queried.\n"
+        "Chunk 1 of DEMO.PUBLIC.T discarded, with 2 rows. The rest of the table can be queried.\n"
     )
     assert json.loads(snowmelt("chunks", "list", "--format", "json").stdout) == []
     service = embedded.service

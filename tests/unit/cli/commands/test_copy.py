@@ -80,7 +80,7 @@ def test_a_load_tells_what_it_did(snowmelt: Callable[..., Finished], table: str)
     told = snowmelt("copy", table)
     assert told.returncode == 0
     assert told.stdout.startswith("DEMO.PUBLIC.T: 2 rows of 1 file, 20 bytes (load ")
-    assert "1 record rejected, kept nowhere" in told.stderr
+    assert "1 record rejected, not kept" in told.stderr
     assert "1 × column 1 (ID NUMBER(9,0))" in told.stderr
     again = snowmelt("copy", table)
     assert again.stdout == (
@@ -249,3 +249,19 @@ def _text(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+@pytest.mark.slow
+def test_create_makes_the_table_of_the_first_file_once(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
+    snowmelt("sql", "CREATE DATABASE demo")
+    (tmp_path / "a.csv").write_text("id,born\n1,1815-12-10\n")
+    text = "COPY demo.public.made FROM '*.csv' DELIMITER ',' SKIP 1"
+    done = snowmelt("copy", "--create", text)
+    assert "CREATE TABLE DEMO.PUBLIC.MADE (ID NUMBER(38,0), BORN DATE)" in done.stderr
+    assert done.stdout.startswith("DEMO.PUBLIC.MADE: 1 row of 1 file")
+    (tmp_path / "b.csv").write_text("id,born\n2,1906-12-09\n")
+    again = snowmelt("copy", "--create", text)
+    assert "CREATE TABLE" not in again.stderr
+    assert again.stdout.startswith("DEMO.PUBLIC.MADE: 1 row of 1 file")

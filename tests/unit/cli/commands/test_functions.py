@@ -141,10 +141,13 @@ def test_statements_are_printed(snowmelt: Callable[..., Finished], tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("serve", "none.py"), "There is no file none.py."),
-        (("serve", "empty.py"), "empty.py makes no RemoteService."),
+        (("serve", "none.py"), "File none.py not found."),
+        (("serve", "empty.py"), "empty.py defines no RemoteService."),
         (("serve", "--lambda", "empty.py:handler"), "empty.py has no function handler."),
-        (("serve", "--lambda", "empty.py"), "empty.py names no handler; handler.py:handler does."),
+        (
+            ("serve", "--lambda", "empty.py"),
+            "Invalid handler empty.py. Expected FILE.py:FUNCTION, for example handler.py:handler.",
+        ),
         (("faults", "nowhere"), "nowhere is no address of a service; http://host:port/path is."),
         (("faults", "http://x", "--fault", "oops"), "There is no fault oops"),
         (("replay", "empty.csv"), "No such file"),

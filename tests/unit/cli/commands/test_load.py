@@ -56,7 +56,7 @@ def test_a_filter_that_depends_on_chunks_is_shown_with_the_place(
         in done.stdout
     )
     assert "(flat/flat.py, line 14)" in done.stdout
-    assert done.stdout.endswith("FlatFactory: the output CHANGES.\n")
+    assert done.stdout.endswith("FlatFactory: the output DIFFERS.\n")
 
 
 @pytest.mark.slow
@@ -85,7 +85,9 @@ def test_a_filter_that_refuses_everything_is_not_praised(
     (tmp_path / "a.txt").write_text("a")
     done = snowmelt("load", "check", "bad.py", "--input", "a.txt")
     assert done.returncode == 1
-    assert done.stdout.endswith("bad: it refuses all of it, so nothing is known of its output.\n")
+    assert done.stdout.endswith(
+        "bad: it rejects all inputs, so its output could not be compared.\n"
+    )
 
 
 def test_what_cannot_be_checked_is_said_in_a_sentence(
@@ -93,10 +95,13 @@ def test_what_cannot_be_checked_is_said_in_a_sentence(
 ) -> None:
     (tmp_path / "two.py").write_text("def a(d): return d\ndef b(d): return d\n")
     for arguments, reason in (
-        (("two.py",), "two has a, b; say which one with --factory."),
+        (("two.py",), "two has a, b. Specify one with --factory."),
         (("two.py", "--factory", "c"), "Library two: c not found. Defined names: a, b"),
-        (("flat.py", "-p", "x"), "-p is 'x'; it must be like name=value."),
-        (("flat.py", "-p", "chunk_bytes=x"), "-p chunk_bytes is 'x', which is no int."),
+        (("flat.py", "-p", "x"), "Invalid -p 'x'. Expected name=value."),
+        (
+            ("flat.py", "-p", "chunk_bytes=x"),
+            "Invalid -p chunk_bytes='x': expected a value of type int.",
+        ),
         (("none.py",), "none.py: No such file or directory."),
     ):
         done = snowmelt("load", "check", *arguments)

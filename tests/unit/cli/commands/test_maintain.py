@@ -129,7 +129,7 @@ def test_the_migrators_loop_maintains_unless_told_not_to(loaded: Path) -> None:
             text=True,
         ) as process:
             assert process.stdout is not None
-            assert process.stdout.readline().startswith("Looking for chunks")
+            assert process.stdout.readline().startswith("Checking for chunks")
             if compact == "yes":
                 assert process.stdout.readline().startswith("DEMO.PUBLIC.FIRST: 5 rows of 3 files")
             else:

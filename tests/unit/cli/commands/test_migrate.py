@@ -101,7 +101,7 @@ def test_the_loop_migrates_what_is_due(streamed: Path) -> None:
         command, cwd=streamed.parent, env=environment, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "Looking for chunks to migrate every 0.2 s\n"
+        assert process.stdout.readline() == "Checking for chunks to migrate every 0.2 s\n"
         lines = sorted([process.stdout.readline() for _ in range(2)])
         process.send_signal(signal.SIGINT)
         # The signal itself where it came while text was executed: see test_main.

@@ -82,7 +82,7 @@ def test_stars_stand_for_many_files(
     assert done.stdout == "4\n"
     none = snowmelt("select", "nobody*.csv", sql)
     assert none.returncode != 0
-    assert "No file is called nobody*.csv." in none.stderr
+    assert "No file matches nobody*.csv." in none.stderr
 
 
 def test_delimiters_may_be_written_as_escapes(

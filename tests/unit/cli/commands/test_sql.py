@@ -50,7 +50,7 @@ def test_statements_come_from_standard_input(snowmelt_process: Callable[..., Fin
 @pytest.mark.parametrize("text", ["", " ; -- nothing\n"])
 def test_no_statement_is_an_error(snowmelt: Callable[..., Finished], text: str) -> None:
     ended = snowmelt("sql", given=text)
-    assert (ended.returncode, ended.stderr) == (1, "snowmelt: There is no statement to run.\n")
+    assert (ended.returncode, ended.stderr) == (1, "snowmelt: No statement to run.\n")
 
 
 def test_json_and_csv_say_the_same(snowmelt: Callable[..., Finished]) -> None:
@@ -80,7 +80,7 @@ def test_instants_for_programs_name_their_zone(
         "COPY demo.public.t FROM 't.csv'",
     )
     found = snowmelt("sql", "SELECT i, n FROM demo.public.t", "--format", "json").stdout
-    assert json.loads(found) == [{"I": "2026-01-01 00:00:00+00:00", "N": "2026-01-01 00:00:00"}]
+    assert json.loads(found) == [{"i": "2026-01-01 00:00:00+00:00", "n": "2026-01-01 00:00:00"}]
     found = snowmelt("sql", "SELECT i FROM demo.public.t").stdout
     assert "2026-01-01 00:00:00\n" in found
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import LoadFailed, LoadRefused
 from snowmelt.load.phase_protocols import ParsedBatch, ParseReject, ParseTarget
+from snowmelt.load.portion import InputFile
 from snowmelt.load.projection import ColumnProjector
 from snowmelt.load.task import ComputedExpression, LoadStep, StackPlan
 from snowmelt.schema.iceberg_table_form import native_schema
@@ -59,7 +60,7 @@ def block(rejects: tuple[ParseReject, ...] = ()) -> ParsedBatch:
 
 
 def computed(sql: str, column: dict[str, Any], **options: bool) -> list[Any]:
-    shaped = shaper(sql, column, **options).project(block(), 0, "a.csv")
+    shaped = shaper(sql, column, **options).project(block(), 0, InputFile("a.csv"))
     found: list[Any] = shaped.rows.column("X").to_pylist()
     return found
 
@@ -137,7 +138,9 @@ def test_any_text_is_an_expression_or_refused(pieces: list[str]) -> None:
 def test_a_failing_expression_names_itself_and_the_record() -> None:
     rejects = (ParseReject(12, 0, b"", "bad"),)
     with pytest.raises(LoadFailed) as failed:
-        shaper("CAST(NULLIF(s, 'ab') AS INT)", NUMBER).project(block(rejects), 10, "a.csv")
+        shaper("CAST(NULLIF(s, 'ab') AS INT)", NUMBER).project(
+            block(rejects), 10, InputFile("a.csv")
+        )
     text = str(failed.value)
     assert text.startswith("a.csv, column X AS CAST(NULLIF(s, 'ab') AS INT), record 13: ")
     assert "2024-02-03" in text
@@ -145,11 +148,11 @@ def test_a_failing_expression_names_itself_and_the_record() -> None:
 
 def test_a_value_that_its_column_does_not_take_names_the_record() -> None:
     with pytest.raises(LoadFailed, match=r"a\.csv, column X AS s, record 1: .*'ab'"):
-        shaper("s", NUMBER).project(block(), 0, "a.csv")
+        shaper("s", NUMBER).project(block(), 0, InputFile("a.csv"))
 
 
 def test_a_computed_null_where_it_may_not_be_rejects_the_record() -> None:
-    shaped = shaper("upper(s)", {**TEXT, "nullable": False}).project(block(), 5, "a.csv")
+    shaped = shaper("upper(s)", {**TEXT, "nullable": False}).project(block(), 5, InputFile("a.csv"))
     assert shaped.rows.column("X").to_pylist() == ["AB", "2024-02-03"]
     (reject,) = shaped.rejects
     assert (reject.record, reject.column, reject.data) == (8, "X", b"||6")
@@ -160,6 +163,6 @@ def test_a_computed_null_where_it_may_not_be_rejects_the_record() -> None:
 def test_a_computed_text_that_is_too_long_is_cut_or_rejected() -> None:
     short = {"kind": LogicalType.TEXT, "length": 4, "byte_length": 16}
     assert computed("s || ''", short) == ["ab", "2024", None]
-    shaped = shaper("s || ''", short, enforce=True).project(block(), 0, "a.csv")
+    shaped = shaper("s || ''", short, enforce=True).project(block(), 0, InputFile("a.csv"))
     assert shaped.rows.column("X").to_pylist() == ["ab", None]
     assert [reject.record for reject in shaped.rejects] == [2]

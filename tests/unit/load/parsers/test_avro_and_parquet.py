@@ -12,6 +12,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.orc as po
 import pyarrow.parquet as pq
 import pytest
 
@@ -182,6 +183,24 @@ def test_a_parquet_value_that_does_not_fit_rejects_its_row() -> None:
     assert [row[:3:2] for row in rows] == [(1, "abc"), (3, "c")]
     assert (rejects[0].record, rejects[0].column) == (2, "I")
     assert rejects[0].data == b'{"i":10000000,"s":"b"}'
+
+
+def test_an_orc_file_gives_the_rows_of_a_parquet_file() -> None:
+    columns: dict[str, Any] = {
+        "S": ["a", None, "abcdef"],
+        "i": [1, 10**7, 3],
+        "f": [0.5, None, 2.5],
+        "b": [True, None, False],
+        "d": [dt.date(2026, 1, 31), None, dt.date(1, 1, 1)],
+    }
+    file = io.BytesIO()
+    po.write_table(pa.table(columns), file)
+    assert load("orc", file.getvalue(), MANY, size=100) == load("parquet", parquet(**columns), MANY)
+    with pytest.raises(PhaseFailed, match="not an ORC file"):
+        load("orc", file.getvalue()[:-9], MANY)
+    po.write_table(pa.table({"q": [1]}), other := io.BytesIO())
+    with pytest.raises(PhaseFailed, match="none of the columns"):
+        load("orc", other.getvalue(), MANY)
 
 
 def test_a_broken_parquet_file_fails_with_its_reason() -> None:

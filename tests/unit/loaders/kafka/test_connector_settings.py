@@ -77,7 +77,7 @@ def test_topics_without_a_map_are_names_of_tables() -> None:
 @pytest.mark.parametrize(
     ("setting", "value", "reason"),
     [
-        ("buffer.flush.tme", "1", "Is it buffer.flush.time"),
+        ("buffer.flush.tme", "1", "Did you mean buffer.flush.time"),
         ("buffer.flush.time", "soon", "expected a number"),
         ("errors.tolerance", "some", "one of all, none"),
         ("value.converter", "org.example.Converter", "io.confluent.connect.avro.AvroConverter"),

@@ -28,8 +28,8 @@ EXAMPLES = """examples:
   snowmelt backup verify s3://elsewhere/backups --private-key backup.key
   snowmelt backup expire s3://elsewhere/backups --keep 30d
 
-The first run copies everything, later runs what is new. The service keeps running. Keep the private
-key apart from the backups: `snowmelt restore` needs it.
+The first run copies everything, later runs only new objects. The service keeps running. Keep the private
+key in another place than the backups: `snowmelt restore` needs it.
 """
 _POINT_COLUMNS = ("point", "time", "tables", "rows", "channels", "objects", "bytes", "copied bytes")
 _AGE_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

@@ -16,8 +16,8 @@ EXAMPLES = """examples:
   snowmelt restore s3://elsewhere/backups --to 2026-11-22T09:00:00Z --private-key backup.key
 
 Catalog, stage, warehouse, keys and objects are those of the settings; all must be empty. They may be
-of another kind than the original: SQLite or PostgreSQL, folders or buckets. The table shows the
-committed offset token of each channel: clients open their channels again and resume after it.
+of another kind than the original: SQLite or PostgreSQL, folders or buckets. The output is the
+committed offset token of each channel. Clients must reopen their channels and resume after it.
 """
 _CHANNEL_COLUMNS = ("table", "channel", "offset token")
 

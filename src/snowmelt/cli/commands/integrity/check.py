@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from snowmelt.schema.types import TableName
 
 NAME = "check"
-SUMMARY = "check sequences, tokens, chunks and files against each other, while everything runs"
+SUMMARY = "verify that sequences, tokens, chunks and files are consistent, while the system runs"
 EXAMPLES = """examples:
   snowmelt check
   snowmelt check demo.public.flights --deep
   snowmelt check --deep --sample 5% --since 1d --format json
 
-Without --deep only the catalog, manifests and lists of objects are read. Nothing is changed or locked.
-Exit code 0: all hold. 1: something is wrong. 2: something could not be decided. 3: wrong use.
+Without --deep, only the catalog, manifests and listings are read. Nothing is changed or locked.
+Exit code 0: no errors. 1: errors found. 2: a check could not be completed. 3: invalid arguments.
 """
 _WRONG, _UNDECIDED, _WRONG_USE = 1, 2, 3
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)%")

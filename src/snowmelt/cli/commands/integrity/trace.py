@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from snowmelt.integrity.trace import Tracer
 
 NAME = "trace"
-SUMMARY = "show the way of a token, chunk, file, load or row: commit, blob, native files, snapshots"
+SUMMARY = "find the commit, blob, native files and snapshots of a token, chunk, file, load or row"
 EXAMPLES = """examples:
   snowmelt trace demo.public.flights --channel EWR --token 12000
   snowmelt trace demo.public.flights --where "tailnum = 'N14228' AND day = 1"

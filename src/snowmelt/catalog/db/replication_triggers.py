@@ -1,0 +1,207 @@
+"""Triggers of the database: they record changed rows on a primary, and reject writes on other sites.
+
+A trigger sees every write, so no statement of the catalog can forget to be replicated. An installation
+without a failover group has none, and pays nothing.
+
+Creating a trigger is also the fence. Both databases wait for open transactions that have written to the
+table, and every later write sees the trigger. So once the transaction that rejects writes has
+committed, no earlier writer can still commit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from snowmelt.catalog import model
+from snowmelt.errors import SiteReadOnly
+
+# The text of the error that a rejected write raises.
+READ_ONLY_MESSAGE = "this site does not accept writes"
+
+_SELECT_ROLE = sa.select(model.failover_groups.c.role)
+_PREFIX = "snowmelt_"
+# New chunks are found by their sequence, so that a registration does not record each.
+_CHUNKS = model.chunks.name
+# Leases exclude processes of one site.
+_UNGUARDED_TABLES = frozenset({model.leases.name})
+_OPERATIONS = ("INSERT", "UPDATE", "DELETE")
+_APPLYING = "EXISTS (SELECT 1 FROM failover_groups WHERE applying)"
+
+
+def record_changes(connection: sa.Connection) -> None:
+    """Record the keys of rows that are written from now on, in `changed_rows`."""
+    remove_triggers(connection)
+    write = _record_on_sqlite if _is_sqlite(connection) else _record_on_postgres
+    for table in model.list_portable_tables():
+        write(connection, table)
+
+
+def reject_writes(connection: sa.Connection) -> None:
+    """Reject writes to replicated tables, except by the transaction that sets `applying`.
+
+    Waits for transactions that have written to them.
+    """
+    remove_triggers(connection)
+    if not _is_sqlite(connection):
+        _execute(
+            connection,
+            f"CREATE OR REPLACE FUNCTION {_PREFIX}reject() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            f"IF NOT {_APPLYING} THEN RAISE EXCEPTION '{READ_ONLY_MESSAGE}' USING ERRCODE = '25006'; "
+            "END IF; RETURN NULL; END $$",
+        )
+    for table in model.list_portable_tables():
+        if table.name in _UNGUARDED_TABLES:
+            continue
+        for operation in _OPERATIONS:
+            name = f"{_PREFIX}reject_{table.name}_{operation.lower()}"
+            if _is_sqlite(connection):
+                _execute(
+                    connection,
+                    f"CREATE TRIGGER {name} BEFORE {operation} ON {table.name} WHEN NOT {_APPLYING} "
+                    f"BEGIN SELECT RAISE(ABORT, '{READ_ONLY_MESSAGE}'); END",
+                )
+            else:
+                _execute(
+                    connection,
+                    f"CREATE TRIGGER {name} BEFORE {operation} ON {table.name} "
+                    f"FOR EACH STATEMENT EXECUTE FUNCTION {_PREFIX}reject()",
+                )
+
+
+def remove_triggers(connection: sa.Connection) -> None:
+    """Remove all triggers of replication."""
+    if _is_sqlite(connection):
+        query = "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'"
+    else:
+        query = (
+            "SELECT tgname, relname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid "
+            "WHERE NOT tgisinternal AND pg_table_is_visible(pg_class.oid)"
+        )
+    for name, table in connection.exec_driver_sql(query).all():
+        if name.startswith(_PREFIX):
+            suffix = "" if _is_sqlite(connection) else f" ON {table}"
+            _execute(connection, f"DROP TRIGGER {name}{suffix}")
+
+
+def require_writable(connection: sa.Connection) -> None:
+    """Check that this site accepts writes, for operations that may have nothing to write.
+
+    Such an operation would otherwise be judged by the state of a follower.
+
+    Raises:
+        SiteReadOnly: If it does not.
+    """
+    role = connection.execute(_SELECT_ROLE).scalar()
+    if role not in {None, "primary"}:
+        raise SiteReadOnly
+
+
+def refresh_triggers(connection: sa.Connection) -> None:
+    """Create the triggers again for the tables of a newer version of the catalog."""
+    role = connection.execute(_SELECT_ROLE).scalar()
+    if role is not None:
+        (record_changes if role == "primary" else reject_writes)(connection)
+
+
+def parse_row_key(table: sa.Table, key: str) -> tuple[Any, ...]:
+    """Return the values of the primary key that a trigger has recorded."""
+    return tuple(
+        bytes.fromhex(value) if isinstance(column.type, sa.LargeBinary) else value
+        for column, value in zip(table.primary_key, json.loads(key), strict=True)
+    )
+
+
+def _record_on_sqlite(connection: sa.Connection, table: sa.Table) -> None:
+    for operation in _OPERATIONS:
+        rows = {"INSERT": ("NEW",), "UPDATE": ("OLD", "NEW"), "DELETE": ("OLD",)}[operation]
+        condition = ""
+        if table.name == _CHUNKS:
+            if operation == "INSERT":
+                continue
+            if operation == "UPDATE":
+                condition = "WHEN OLD.quarantine_reason IS NOT NEW.quarantine_reason "
+        columns = _key_columns(table)
+        inserts = []
+        for row in rows:
+            values = ", ".join(_key_value(table, row, name, "hex({})") for name in columns)
+            # A changed key is two rows.
+            same = " AND ".join(f'OLD."{name}" IS NEW."{name}"' for name in columns)
+            where = f" WHERE NOT ({same})" if operation == "UPDATE" and row == "NEW" else ""
+            inserts.append(
+                f"INSERT INTO changed_rows (table_name, row_key) "
+                f"SELECT '{table.name}', json_array({values}){where};"
+            )
+        _execute(
+            connection,
+            f"CREATE TRIGGER {_PREFIX}record_{table.name}_{operation.lower()} AFTER {operation} "
+            f"ON {table.name} {condition}BEGIN {' '.join(inserts)} END",
+        )
+
+
+def _record_on_postgres(connection: sa.Connection, table: sa.Table) -> None:
+    function = f"{_PREFIX}record_{table.name}"
+
+    def insert(source: str) -> str:
+        values = ", ".join(
+            _key_value(table, "r", name, "encode({}, 'hex')") for name in _key_columns(table)
+        )
+        return (
+            "INSERT INTO changed_rows (table_name, row_key) "
+            f"SELECT DISTINCT '{table.name}', jsonb_build_array({values})::text FROM {source} r;"
+        )
+
+    if table.name == _CHUNKS:
+        _execute(
+            connection,
+            f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            f"{insert('(SELECT OLD.*)')} RETURN NULL; END $$",
+        )
+        changed = "WHEN (OLD.quarantine_reason IS DISTINCT FROM NEW.quarantine_reason) "
+        for operation, condition in (("UPDATE", changed), ("DELETE", "")):
+            _execute(
+                connection,
+                f"CREATE TRIGGER {function}_{operation.lower()} AFTER {operation} ON {table.name} "
+                f"FOR EACH ROW {condition}EXECUTE FUNCTION {function}()",
+            )
+        return
+    _execute(
+        connection,
+        f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        f"IF TG_OP = 'INSERT' THEN {insert('new_rows')} "
+        f"ELSIF TG_OP = 'DELETE' THEN {insert('old_rows')} "
+        f"ELSE {insert('(SELECT * FROM old_rows UNION ALL SELECT * FROM new_rows)')} END IF; "
+        "RETURN NULL; END $$",
+    )
+    for operation, tables in (
+        ("INSERT", "NEW TABLE AS new_rows"),
+        ("UPDATE", "OLD TABLE AS old_rows NEW TABLE AS new_rows"),
+        ("DELETE", "OLD TABLE AS old_rows"),
+    ):
+        _execute(
+            connection,
+            f"CREATE TRIGGER {function}_{operation.lower()} AFTER {operation} ON {table.name} "
+            f"REFERENCING {tables} FOR EACH STATEMENT EXECUTE FUNCTION {function}()",
+        )
+
+
+def _key_columns(table: sa.Table) -> Sequence[str]:
+    return [column.name for column in table.primary_key]
+
+
+def _key_value(table: sa.Table, row: str, name: str, encode: str) -> str:
+    value = f'{row}."{name}"'
+    is_bytes = isinstance(table.c[name].type, sa.LargeBinary)
+    return encode.format(value) if is_bytes else value
+
+
+def _is_sqlite(connection: sa.Connection) -> bool:
+    return connection.dialect.name == "sqlite"
+
+
+def _execute(connection: sa.Connection, statement: str) -> None:
+    # No text of a user is part of the statement.
+    connection.exec_driver_sql(statement)

@@ -1,0 +1,564 @@
+"""The failover group of an installation: its role, its followers, and which offset tokens are safe.
+
+One site is the primary, the others follow it. A promotion makes a follower the primary of a new
+epoch: all client sequencers of the new epoch are above those of the old one, so no client can go on
+without opening its channels again. A primary that hears of a higher epoch is fenced.
+
+An offset token is reported only when a follower has it (`find_told_channels`). A source may delete what
+it has sent up to a reported token, so a promotion must never lose one.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+import sqlalchemy as sa
+
+from snowmelt.catalog import model
+from snowmelt.catalog.db.dialect import make_insert
+from snowmelt.catalog.db.replication_triggers import record_changes, reject_writes, remove_triggers
+from snowmelt.errors import ConflictError, NotFound, UserError
+
+# Client sequencers of an epoch are above its number times this.
+SEQUENCERS_PER_EPOCH = 2**32
+# A site takes only epochs of its own residue, so two sites never take the same one.
+MAX_SITES = 16
+# A follower that has not asked for this time counts as away.
+FOLLOWER_TTL_S = 10.0
+# Why a channel cannot be opened yet.
+NOT_REPLICATED = "the last commit of the channel is not on another site yet"
+
+_GROUPS = model.failover_groups
+_SLOTS = model.replica_slots
+_CHANGED = model.changed_rows
+_TOLD = model.told_channels
+_CHANNELS = model.channels
+_SET_ASIDE = model.set_aside
+
+
+class SiteRole(StrEnum):
+    """What this site is in its group."""
+
+    PRIMARY = "primary"
+    CLOSING = "closing"
+    SECONDARY = "secondary"
+    FENCED = "fenced"
+
+
+class TokenMode(StrEnum):
+    """Which offset tokens a primary reports: those that a follower has, or all committed ones."""
+
+    REPLICATED = "REPLICATED"
+    COMMITTED = "COMMITTED"
+
+
+class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a group at this site.
+
+    `user` and `private_key` (the path of its file) authenticate this site at the primary. `addresses` are those of this site, for clients and other sites.
+    """
+
+    allowed_sites: tuple[str, ...] = ()
+    tokens: TokenMode = TokenMode.REPLICATED
+    addresses: tuple[str, ...] = ()
+    user: str | None = None
+    private_key: str | None = None
+    ca_file: str | None = None
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverGroup:
+    """The group of this site. Columns are described in `catalog.model`."""
+
+    name: str
+    kind: str
+    role: SiteRole
+    site: str
+    site_number: int
+    epoch: int
+    point: int
+    protected_from: int | None
+    promotable_from: int | None
+    primary_url: str | None
+    settings: GroupSettings
+    owner: str
+    created_at: dt.datetime
+    state_at: dt.datetime | None
+    applied_at: dt.datetime | None
+    last_error: str | None
+    handed_to: str | None
+    suspended: bool
+    switch_requested: bool
+
+    @property
+    def is_primary(self) -> bool:
+        """True if this site accepts writes."""
+        return self.role is SiteRole.PRIMARY
+
+    @property
+    def is_promotable(self) -> bool:
+        """True if a promotion loses no reported offset token."""
+        return self.promotable_from is not None and self.point >= self.promotable_from
+
+    @property
+    def protects_tokens(self) -> bool:
+        """True if only replicated offset tokens are reported."""
+        return (
+            self.kind == "FAILOVER"
+            and self.protected_from is not None
+            and self.settings.tokens is TokenMode.REPLICATED
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSlot:
+    """A site that follows this one."""
+
+    site: str
+    site_number: int
+    url: str | None
+    point: int | None
+    requested_at: dt.datetime
+
+
+class ToldChannel(msgspec.Struct, frozen=True, array_like=True):
+    """The state of a channel that a follower has."""
+
+    channel_id: int
+    client_sequencer: int
+    row_sequencer: int
+    offset_token: str | None
+
+
+class GroupConflict(ConflictError, code="failover_group_conflict"):
+    """{reason}."""
+
+
+def find_group(connection: sa.Connection, *, lock: bool = False) -> FailoverGroup | None:
+    """Return the group of this installation, None if there is none."""
+    query = sa.select(_GROUPS)
+    row = connection.execute(query.with_for_update() if lock else query).first()
+    if row is None:
+        return None
+    values = {name: getattr(row, name) for name in FailoverGroup.__dataclass_fields__}
+    values["role"] = SiteRole(row.role)
+    values["settings"] = msgspec.json.decode(row.settings, type=GroupSettings)
+    return FailoverGroup(**values)
+
+
+def is_writable(connection: sa.Connection) -> bool:
+    """Return True if this installation accepts writes: it has no group, or is the primary."""
+    group = find_group(connection)
+    return group is None or group.is_primary
+
+
+def lock_group(connection: sa.Connection, name: str) -> FailoverGroup:
+    """Lock and return the group of a name.
+
+    Raises:
+        NotFound: If there is none.
+    """
+    group = find_group(connection, lock=True)
+    if group is None or group.name != name:
+        raise NotFound(kind="Failover group", name=name)
+    return group
+
+
+def create_group(
+    connection: sa.Connection,
+    name: str,
+    kind: str,
+    settings: GroupSettings,
+    *,
+    site: str,
+    owner: str,
+    now: dt.datetime,
+) -> None:
+    """Make this installation the primary of a new group.
+
+    Raises:
+        GroupConflict: If it has a group.
+    """
+    _require_no_group(connection)
+    _insert_group(
+        connection,
+        name,
+        settings,
+        kind=kind,
+        role=SiteRole.PRIMARY,
+        site=site,
+        site_number=1,
+        epoch=read_epoch(connection),
+        owner=owner,
+        created_at=now,
+    )
+    record_changes(connection)
+
+
+def create_replica(
+    connection: sa.Connection,
+    name: str,
+    kind: str,
+    settings: GroupSettings,
+    *,
+    site: str,
+    primary_url: str,
+    owner: str,
+    now: dt.datetime,
+) -> None:
+    """Make this installation a follower of a group. Its users and roles are replaced.
+
+    Raises:
+        GroupConflict: If it has a group, databases or buckets.
+    """
+    _require_no_group(connection)
+    for kind_name, table in (("database", model.databases), ("bucket", model.buckets)):
+        row = connection.execute(sa.select(table.c.name).limit(1)).first()
+        if row is not None:
+            raise GroupConflict(
+                reason=f"This installation has the {kind_name} {row.name}. A replica needs an empty "
+                "installation: use another --data-dir, or an installation that never had objects"
+            )
+    _insert_group(
+        connection,
+        name,
+        settings,
+        kind=kind,
+        role=SiteRole.SECONDARY,
+        site=site,
+        site_number=0,
+        epoch=-1,
+        owner=owner,
+        created_at=now,
+        primary_url=primary_url,
+    )
+    reject_writes(connection)
+
+
+def drop_group(connection: sa.Connection) -> None:
+    """Remove the group. The installation keeps its state, and accepts writes.
+
+    A follower of an epoch starts a line of its own, so that clients of the primary cannot write to it.
+    """
+    group = find_group(connection, lock=True)
+    remove_triggers(connection)
+    if group is not None and not group.is_primary and group.epoch >= 0:
+        _begin_epoch(connection, _next_epoch(group.epoch, group.site_number))
+    for table in (_SLOTS, _CHANGED, _TOLD, _GROUPS):
+        connection.execute(sa.delete(table))
+
+
+def update_settings(
+    connection: sa.Connection, group: FailoverGroup, settings: GroupSettings
+) -> None:
+    """Replace the settings. Sites that are no longer allowed lose their slot."""
+    update_group(connection, settings=msgspec.json.encode(settings).decode())
+    gone = [slot.site for slot in list_slots(connection) if slot.site not in settings.allowed_sites]
+    if gone and group.is_primary:
+        connection.execute(sa.delete(_SLOTS).where(_SLOTS.c.site.in_(gone)))
+        if not list_slots(connection):
+            # Nobody can confirm a token any longer.
+            update_group(connection, protected_from=None)
+            connection.execute(sa.delete(_TOLD))
+
+
+def update_group(connection: sa.Connection, **values: object) -> None:
+    """Write columns of the group."""
+    connection.execute(sa.update(_GROUPS).values(**values))
+
+
+def read_epoch(connection: sa.Connection) -> int:
+    """Return the epoch of the client sequencers of this installation; 0 is the first."""
+    floor = connection.execute(sa.select(model.deployment.c.sequencer_floor)).scalar()
+    return (floor or 0) // SEQUENCERS_PER_EPOCH
+
+
+def read_line(connection: sa.Connection) -> tuple[int, int]:
+    """Return the deployment ID and the epoch of the state that this installation has.
+
+    If they change at a follower, it has another line of history: numbers of keys, tables and channels may
+    mean other objects.
+    """
+    group = find_group(connection)
+    deployment_id = connection.execute(sa.select(model.deployment.c.deployment_id)).scalar_one()
+    return deployment_id, 0 if group is None else group.epoch
+
+
+# Followers.
+
+
+def list_slots(connection: sa.Connection) -> list[ReplicaSlot]:
+    """Return the followers by name."""
+    rows = connection.execute(sa.select(_SLOTS).order_by(_SLOTS.c.site))
+    return [ReplicaSlot(*(getattr(row, name) for name in ReplicaSlot.__slots__)) for row in rows]
+
+
+def record_request(
+    connection: sa.Connection,
+    site: str,
+    *,
+    number: int,
+    url: str | None,
+    point: int | None,
+    now: dt.datetime,
+) -> int:
+    """Record that a follower has a state, and return the number of its site.
+
+    Raises:
+        GroupConflict: If there are too many sites.
+    """
+    group = find_group(connection)
+    known = {slot.site: slot.site_number for slot in list_slots(connection)}
+    if site not in known:
+        taken = {*known.values(), 0 if group is None else group.site_number}
+        if not number or number in taken:
+            free = [each for each in range(1, MAX_SITES) if each not in taken]
+            if not free:
+                raise GroupConflict(reason=f"A group has at most {MAX_SITES - 1} sites")
+            number = free[0]
+        known[site] = number
+    values = {"site_number": known[site], "url": url, "point": point, "requested_at": now}
+    connection.execute(
+        make_insert(connection, _SLOTS)
+        .values(site=site, **values)
+        .on_conflict_do_update(index_elements=["site"], set_=values)
+    )
+    return known[site]
+
+
+def save_told_channels(connection: sa.Connection, told: Iterable[ToldChannel]) -> None:
+    """Record states of channels that a follower has. A state never goes back."""
+    rows = [
+        {
+            "channel_id": each.channel_id,
+            "client_sequencer": each.client_sequencer,
+            "row_sequencer": each.row_sequencer,
+            "offset_token": each.offset_token,
+        }
+        for each in told
+    ]
+    if rows:
+        insert = make_insert(connection, _TOLD)
+        new = insert.excluded
+        connection.execute(
+            insert.on_conflict_do_update(
+                index_elements=["channel_id"],
+                set_={name: new[name] for name in rows[0] if name != "channel_id"},
+                where=sa.tuple_(_TOLD.c.client_sequencer, _TOLD.c.row_sequencer)
+                <= sa.tuple_(new.client_sequencer, new.row_sequencer),
+            ),
+            rows,
+        )
+
+
+def protect_tokens(connection: sa.Connection, point: int) -> None:
+    """Report only replicated tokens from a state on.
+
+    What was reported until now is in that state, and no follower may be promoted before it has it.
+    """
+    connection.execute(sa.delete(_TOLD))
+    names = ("channel_id", "client_sequencer", "row_sequencer", "offset_token")
+    connection.execute(
+        sa.insert(_TOLD).from_select(names, sa.select(*(_CHANNELS.c[name] for name in names)))
+    )
+    update_group(connection, protected_from=point)
+
+
+def find_told_channels(
+    connection: sa.Connection, names: Collection[tuple[int, str]]
+) -> dict[tuple[int, str], ToldChannel] | None:
+    """Return the replicated states of channels, given as (table ID, name).
+
+    None if all committed tokens may be reported: there is no group, or it does not protect tokens. A channel
+    that no follower has is missing.
+    """
+    group = find_group(connection)
+    if group is None or not group.protects_tokens:
+        return None
+    found = {}
+    for table_id in sorted({table_id for table_id, _ in names}):
+        wanted = [name for each, name in names if each == table_id]
+        query = (
+            sa.select(_CHANNELS.c.name, _TOLD)
+            .join(_TOLD, _TOLD.c.channel_id == _CHANNELS.c.channel_id)
+            .where(_CHANNELS.c.table_id == table_id, _CHANNELS.c.name.in_(wanted))
+        )
+        for row in connection.execute(query):
+            found[table_id, row.name] = ToldChannel(
+                row.channel_id, row.client_sequencer, row.row_sequencer, row.offset_token
+            )
+    return found
+
+
+def find_untold_channels(
+    connection: sa.Connection, positions: Collection[tuple[int, str, int]]
+) -> set[tuple[int, str]]:
+    """Return the channels whose last commit no follower has yet, although tokens are protected.
+
+    Channels are given as (table ID, name, row sequencer).
+    """
+    told = find_told_channels(connection, [(table_id, name) for table_id, name, _ in positions])
+    if told is None:
+        return set()
+    return {
+        (table_id, name)
+        for table_id, name, row_sequencer in positions
+        if row_sequencer > 0
+        and ((found := told.get((table_id, name))) is None or found.row_sequencer < row_sequencer)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationLag:
+    """How far replication is: seconds, None if they do not apply to this site."""
+
+    group: str
+    role: SiteRole
+    behind_s: float | None
+    silent_s: float | None
+
+
+def measure_replication_lag(connection: sa.Connection, now: dt.datetime) -> ReplicationLag | None:
+    """Return the age of a secondary's state, or the longest silence of a primary's followers.
+
+    None without a group.
+    """
+    group = find_group(connection)
+    if group is None:
+        return None
+    behind_s = silent_s = None
+    if group.role is SiteRole.SECONDARY and group.state_at is not None:
+        behind_s = (now - group.state_at).total_seconds()
+    if group.is_primary:
+        silent_s = max(
+            ((now - slot.requested_at).total_seconds() for slot in list_slots(connection)),
+            default=None,
+        )
+    return ReplicationLag(group.name, group.role, behind_s, silent_s)
+
+
+# Promotion and fencing.
+
+
+def promote(connection: sa.Connection, *, force: bool, now: dt.datetime) -> int:
+    """Make this follower the primary of a new epoch, and return the epoch.
+
+    Raises:
+        GroupConflict: If this site is the primary, or reported offset tokens could be lost and `force` is
+            not set.
+    """
+    group = find_group(connection, lock=True)
+    if group is None or group.role not in {SiteRole.SECONDARY, SiteRole.FENCED}:
+        raise GroupConflict(reason="This site is the primary already")
+    if group.kind != "FAILOVER":
+        raise GroupConflict(
+            reason=f"Group {group.name} is a replication group, whose replicas are never promoted. Use "
+            "a failover group"
+        )
+    if not (force or group.is_promotable):
+        raise GroupConflict(
+            reason="This site does not have everything that the primary has reported to its clients, so "
+            "rows could be lost. ALTER FAILOVER GROUP … PRIMARY FORCE promotes it nevertheless"
+        )
+    if group.epoch < 0:
+        raise GroupConflict(reason="This site has no state of the primary yet")
+    epoch = _next_epoch(group.epoch, group.site_number)
+    record_changes(connection)
+    _begin_epoch(connection, epoch)
+    for table in (_SLOTS, _CHANGED, _TOLD):
+        connection.execute(sa.delete(table))
+    update_group(
+        connection,
+        role=SiteRole.PRIMARY,
+        epoch=epoch,
+        protected_from=None,
+        promotable_from=None,
+        primary_url=None,
+        handed_to=None,
+        switch_requested=False,
+        state_at=now,
+        last_error=None,
+    )
+    return epoch
+
+
+def close_primary(connection: sa.Connection) -> None:
+    """Reject writes at the primary, so that a follower can get everything."""
+    reject_writes(connection)
+    update_group(connection, role=SiteRole.CLOSING)
+
+
+def reopen_primary(connection: sa.Connection) -> None:
+    """Accept writes again: the follower went away before it had everything."""
+    group = find_group(connection, lock=True)
+    if group is not None and group.role is SiteRole.CLOSING:
+        record_changes(connection)
+        update_group(connection, role=SiteRole.PRIMARY)
+
+
+def fence(
+    connection: sa.Connection, primary_url: str | None, *, handed_to: str | None = None
+) -> None:
+    """Reject writes: this site is not the primary of the newest epoch any longer.
+
+    `handed_to` is the follower that has everything and becomes the primary.
+    """
+    reject_writes(connection)
+    update_group(
+        connection,
+        role=SiteRole.FENCED,
+        primary_url=primary_url,
+        handed_to=handed_to,
+        protected_from=None,
+        promotable_from=None,
+    )
+
+
+def _begin_epoch(connection: sa.Connection, epoch: int) -> None:
+    floor = epoch * SEQUENCERS_PER_EPOCH
+    connection.execute(sa.update(model.deployment).values(sequencer_floor=floor))
+    connection.execute(sa.update(_CHANNELS).values(client_sequencer=floor))
+
+
+def _next_epoch(epoch: int, site_number: int) -> int:
+    """Return the lowest epoch above one that only this site takes."""
+    following = epoch + 1
+    return following + (site_number - following) % MAX_SITES
+
+
+def _require_no_group(connection: sa.Connection) -> None:
+    group = find_group(connection)
+    if group is not None:
+        raise GroupConflict(
+            reason=f"Group {group.name} exists. An installation has at most one group; DROP it first"
+        )
+
+
+def _insert_group(
+    connection: sa.Connection, name: str, settings: GroupSettings, **values: object
+) -> None:
+    text = msgspec.json.encode(settings).decode()
+    connection.execute(sa.insert(_GROUPS).values(name=name, settings=text, point=0, **values))
+
+
+def list_set_aside(connection: sa.Connection) -> list[sa.Row[tuple[object, ...]]]:
+    """Return what former lines of this site had alone, oldest first."""
+    return list(connection.execute(sa.select(_SET_ASIDE).order_by(_SET_ASIDE.c.set_aside_id)))
+
+
+def require_known_sites(settings: GroupSettings, site: str) -> None:
+    """Check that a site may follow.
+
+    Raises:
+        UserError: If the group does not allow it.
+    """
+    if site not in settings.allowed_sites:
+        raise UserError(
+            f"Site {site} may not follow this group. ALTER FAILOVER GROUP … ADD {site} TO "
+            "ALLOWED_ACCOUNTS allows it."
+        )

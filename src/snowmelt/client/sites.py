@@ -1,0 +1,128 @@
+"""Several addresses of one group of sites: which of them is the primary, and when that changes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from snowmelt.client.settings import ClientSettings
+from snowmelt.client.transport import Transport, parse_service_url
+from snowmelt.clock import Clock
+from snowmelt.errors import SnowmeltError
+from snowmelt.wire.sites import PRIMARY_ROLE, STATE_PATH, SiteState
+
+_log = logging.getLogger("snowmelt.client")
+
+_ASK_TIMEOUT_S = 2.0
+_INTERVAL_S = 0.5
+# Shorter trouble is that of one request, which is repeated.
+_TROUBLE_S = 1.0
+
+
+def split_addresses(url: str) -> list[str]:
+    """Return the addresses in a text, which are separated by commas."""
+    return [each.strip() for each in url.split(",") if each.strip()] or [url]
+
+
+def ask_site_state(
+    url: str, *, ca_file: str | None = None, timeout_s: float = _ASK_TIMEOUT_S
+) -> SiteState | None:
+    """Return what the site at an address is, None if it does not answer."""
+    with contextlib.suppress(SnowmeltError, msgspec.DecodeError, OSError):
+        settings = ClientSettings(ca_file=ca_file)
+        transport = Transport(
+            parse_service_url(url), None, settings.clock, timeout_s=timeout_s, ca_file=ca_file
+        )
+        try:
+            return msgspec.json.decode(transport.post_idempotent(STATE_PATH, b"{}"), type=SiteState)
+        finally:
+            transport.stop()
+    return None
+
+
+class Primary(NamedTuple):
+    """A site that says that it is the primary, with its epoch."""
+
+    epoch: int
+    url: str
+
+
+def find_primary(urls: Sequence[str], *, ca_file: str | None = None) -> Primary | None:
+    """Return the primary with the highest epoch, None if none answers."""
+    found = []
+    for url in urls:
+        state = ask_site_state(url, ca_file=ca_file)
+        if state is not None and state.role in {PRIMARY_ROLE, None}:
+            found.append(Primary(state.epoch, url))
+    return max(found, default=None)
+
+
+class SiteWatch:
+    """Looks for another primary while requests fail. It is one thread, which `stop` ends."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        epoch: int,
+        *,
+        find_trouble: weakref.WeakMethod[Callable[[], str | None]],
+        move: weakref.WeakMethod[Callable[[str], None]],
+        clock: Clock,
+        ca_file: str | None,
+    ) -> None:
+        """Prepare the thread.
+
+        `epoch` is the highest that the client has seen. A primary of a lower one was replaced: it lacks rows
+        that another site has reported. `find_trouble` returns the address of the current site if requests to it fail. `move` is called with
+        the address of another primary. The thread ends when their object is gone.
+        """
+        self._urls = urls
+        self._epoch = epoch
+        self._find_trouble = find_trouble
+        self._move = move
+        self._clock = clock
+        self._ca_file = ca_file
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sites", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. It may still be asking for some seconds."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        since: float | None = None
+        while not self._stopping.wait(_INTERVAL_S):
+            find_trouble, move = self._find_trouble(), self._move()
+            if find_trouble is None or move is None:
+                return
+            now = self._clock.monotonic()
+            address = find_trouble()
+            if address is None:
+                since = None
+                continue
+            since = now if since is None else since
+            if now - since < _TROUBLE_S:
+                continue
+            primary = find_primary(self._urls, ca_file=self._ca_file)
+            if primary is None or primary.epoch < self._epoch or self._stopping.is_set():
+                continue
+            self._epoch = primary.epoch
+            if primary.url == address:
+                continue
+            try:
+                move(primary.url)
+            except SnowmeltError as error:
+                _log.warning("Cannot move to %s yet: %s", primary.url, error)
+            else:
+                since = None
+            del find_trouble, move

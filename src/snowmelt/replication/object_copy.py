@@ -1,0 +1,301 @@
+"""Copies of the objects that a state names: blobs, objects of buckets, and files of native tables.
+
+An object that is there with the right bytes is not copied again: paths are never reused. Metadata of
+native tables names files by full addresses, so it is written with those of this warehouse.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pyiceberg.manifest import ManifestFile
+
+from snowmelt import failpoints
+from snowmelt.backup.destination import Spool, hash_object, write_verified
+from snowmelt.backup.manifests import StoreName
+from snowmelt.backup.native_metadata import (
+    AddressConverter,
+    convert_manifest,
+    convert_manifest_list,
+    read_local_list,
+)
+from snowmelt.errors import RemoteError
+from snowmelt.failpoints import Failpoint
+from snowmelt.storage.store import Store
+from snowmelt.table.file_io import make_file_io
+from snowmelt.table.warehouse_paths import Warehouse
+
+_THREADS = 6
+
+# Reads a range of an object at the primary: returns its size and the bytes.
+ReadRange = Callable[[StoreName, str, int], tuple[int, bytes]]
+
+
+class ObjectGone(RemoteError):
+    """{path} does not exist at the primary any longer. The next state does not need it."""
+
+
+class ObjectDamaged(RemoteError):
+    """{path} arrived with other bytes than the catalog of the primary says. It is copied again."""
+
+
+@dataclass(slots=True)
+class NeededObjects:
+    """The objects that a state names.
+
+    `blobs` maps paths in the stage to (offset, length, MD5) of chunks, `bucket_files` to sizes. `pointers` are
+    paths of metadata files, `checksums` the SHA-256 of native files.
+    """
+
+    blobs: dict[str, list[tuple[int, int, str]]] = field(default_factory=dict)
+    bucket_files: dict[str, int] = field(default_factory=dict)
+    pointers: set[str] = field(default_factory=set)
+    checksums: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectTarget:
+    """The stores of this site."""
+
+    stage: Store
+    warehouse: Warehouse
+    bucket: Store
+
+    def list_stores(self) -> list[Store]:
+        """Return the stores."""
+        return [self.stage, self.warehouse.store, self.bucket]
+
+
+class ObjectCopier:
+    """Copies objects from the primary; `on_copied` is called with the bytes of each."""
+
+    def __init__(
+        self,
+        target: ObjectTarget,
+        read_range: ReadRange,
+        warehouse_root: str,
+        on_copied: Callable[[int], None],
+    ) -> None:
+        self._target = target
+        self._read_range = read_range
+        self._addresses = AddressConverter(warehouse_root, target.warehouse.to_address(""))
+        self._on_copied = on_copied
+        self._converted: dict[str, ManifestFile] = {}
+
+    def copy(self, needed: NeededObjects) -> None:
+        """Copy what is missing, and make it durable.
+
+        Raises:
+            ObjectGone: If the primary has deleted an object since the state.
+            ObjectDamaged: If an object has wrong bytes.
+            ServiceUnavailable: If the primary does not answer.
+            StageUnavailable: If a store of this site does not respond.
+        """
+        for store in self._target.list_stores():
+            store.watch_writes()
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="replica") as threads:
+            _run_all(
+                threads,
+                [
+                    *(
+                        (self._copy_blob, path, tuple(ranges))
+                        for path, ranges in needed.blobs.items()
+                    ),
+                    *(
+                        (self._copy_bucket_file, path, size)
+                        for path, size in needed.bucket_files.items()
+                    ),
+                ],
+            )
+            with tempfile.TemporaryDirectory(prefix="snowmelt-replica-") as name:
+                for pointer in sorted(needed.pointers):
+                    self._copy_table(pointer, needed.checksums, Path(name), threads)
+        for store in self._target.list_stores():
+            store.sync()
+
+    def _copy_blob(self, path: str, ranges: Iterable[tuple[int, int, str]]) -> None:
+        store = self._target.stage
+        if _has_ranges(store, path, ranges):
+            return
+        with self._fetched("stage", path) as spool:
+            for offset, length, md5 in ranges:
+                if spool.compute_md5(offset, length) != md5:
+                    raise ObjectDamaged(path=path)
+            write_verified(store, path, spool)
+        failpoints.hit_failpoint(Failpoint.REPLICA_OBJECT)
+
+    def _copy_bucket_file(self, path: str, size: int) -> None:
+        found = self._target.bucket.head(path)
+        if found is not None and found.size == size:
+            return
+        with self._fetched("bucket", path) as spool:
+            if spool.stored.size != size:
+                raise ObjectDamaged(path=path)
+            write_verified(self._target.bucket, path, spool)
+
+    def _copy_table(
+        self,
+        pointer: str,
+        checksums: Mapping[str, str],
+        folder: Path,
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        """Copy the files of all snapshots of a native table; the metadata file is written last."""
+        store = self._target.warehouse.store
+        if store.head(pointer) is not None:
+            return
+        with self._fetched("warehouse", pointer) as spool:
+            content = b"".join(spool.read_blocks())
+        for address in _list_manifest_lists(content):
+            path = self._to_path(address)
+            if store.head(path) is None:
+                self._copy_manifest_list(path, checksums, folder, threads)
+        with contextlib.closing(Spool([self._addresses.convert_metadata(content)])) as new:
+            write_verified(store, pointer, new)
+
+    def _copy_manifest_list(
+        self,
+        path: str,
+        checksums: Mapping[str, str],
+        folder: Path,
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        warehouse = self._target.warehouse
+        local = folder / hashlib.sha256(path.encode()).hexdigest()
+        self._download(path, local)
+        for manifest in read_local_list(local):
+            if manifest.manifest_path not in self._converted:
+                self._copy_manifest(manifest, checksums, folder, threads)
+        output = make_file_io(warehouse.to_address("")).new_output(warehouse.to_address(path))
+        convert_manifest_list(local, self._convert_entry, output)
+        local.unlink()
+
+    def _copy_manifest(
+        self,
+        manifest: ManifestFile,
+        checksums: Mapping[str, str],
+        folder: Path,
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        warehouse = self._target.warehouse
+        io = make_file_io(warehouse.to_address(""))
+        path = self._to_path(manifest.manifest_path)
+        known = warehouse.store.head(path)
+        if known is not None:
+            converted = deepcopy(manifest)
+            converted[0], converted[1] = warehouse.to_address(path), known.size
+            self._converted[manifest.manifest_path] = converted
+            return
+        local = folder / hashlib.sha256(path.encode()).hexdigest()
+        self._download(path, local)
+        source = deepcopy(manifest)
+        source[0] = str(local)
+        files = [
+            entry.data_file
+            for entry in source.fetch_manifest_entry(make_file_io(str(local)), discard_deleted=True)
+        ]
+        _run_all(
+            threads,
+            [
+                (
+                    self._copy_data_file,
+                    self._to_path(file.file_path),
+                    file.file_size_in_bytes,
+                    checksums.get(self._to_path(file.file_path)),
+                )
+                for file in files
+            ],
+        )
+        # The manifest says that its files are there, so it is written after them.
+        output = io.new_output(warehouse.to_address(path))
+        self._converted[manifest.manifest_path] = convert_manifest(
+            local, manifest, self._addresses, output
+        )
+        local.unlink()
+
+    def _copy_data_file(self, path: str, size: int, sha256: str | None) -> None:
+        store = self._target.warehouse.store
+        found = store.head(path)
+        is_there = found is not None and found.size == size
+        if is_there and (sha256 is None or hash_object(store, path).sha256 == sha256):
+            return
+        with self._fetched("warehouse", path) as spool:
+            if spool.stored.size != size or sha256 not in {None, spool.stored.sha256}:
+                raise ObjectDamaged(path=path)
+            write_verified(store, path, spool)
+        failpoints.hit_failpoint(Failpoint.REPLICA_OBJECT)
+
+    def _convert_entry(self, manifest: ManifestFile) -> ManifestFile:
+        # Counts and sequence numbers of the entry are its own, path and length those of the copy.
+        converted = deepcopy(manifest)
+        copy = self._converted[manifest.manifest_path]
+        converted[0], converted[1] = copy.manifest_path, copy.manifest_length
+        return converted
+
+    def _to_path(self, address: str) -> str:
+        return self._target.warehouse.to_path(self._addresses.convert(address))
+
+    def _download(self, path: str, local: Path) -> None:
+        with self._fetched("warehouse", path) as spool, local.open("wb") as file:
+            for block in spool.read_blocks():
+                file.write(block)
+
+    @contextlib.contextmanager
+    def _fetched(self, store: StoreName, path: str) -> Iterator[Spool]:
+        with contextlib.closing(Spool(self._read(store, path))) as spool:
+            self._on_copied(spool.stored.size)
+            yield spool
+
+    def _read(self, store: StoreName, path: str) -> Iterator[bytes]:
+        offset = 0
+        while True:
+            size, data = self._read_range(store, path, offset)
+            if size < 0:
+                raise ObjectGone(path=path)
+            yield data
+            offset += len(data)
+            if offset >= size:
+                return
+            if not data:
+                raise ObjectDamaged(path=path)
+
+
+def _run_all(threads: ThreadPoolExecutor, calls: Iterable[tuple[Any, ...]]) -> None:
+    futures = [threads.submit(*call) for call in calls]
+    try:
+        for future in futures:
+            future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _has_ranges(store: Store, path: str, ranges: Iterable[tuple[int, int, str]]) -> bool:
+    if store.head(path) is None:
+        return False
+    return all(
+        hashlib.md5(store.get_range(path, offset, length), usedforsecurity=False).hexdigest() == md5
+        for offset, length, md5 in ranges
+    )
+
+
+class _SnapshotPart(msgspec.Struct, rename="kebab"):
+    manifest_list: str
+
+
+class _MetadataPart(msgspec.Struct):
+    snapshots: list[_SnapshotPart] = []
+
+
+def _list_manifest_lists(content: bytes) -> list[str]:
+    metadata = msgspec.json.decode(content, type=_MetadataPart)
+    return [snapshot.manifest_list for snapshot in metadata.snapshots]

@@ -1,0 +1,340 @@
+"""States of a primary, as differences to what a follower has.
+
+A state is what one transaction of the catalog sees. The rows to send are those whose keys the triggers
+have recorded since the follower's state. Chunks are found by the commit sequences of their tables.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, BinaryIO, cast
+
+import sqlalchemy as sa
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+from snowmelt import failpoints
+from snowmelt.backup.catalog_tables import RowConverter, read_last_id, stored_form
+from snowmelt.backup.creation import BackupSource, make_sealing_converters
+from snowmelt.catalog import model
+from snowmelt.catalog.db.database import SCHEMA_VERSION
+from snowmelt.catalog.db.replication_triggers import parse_row_key
+from snowmelt.catalog.jobs import leases
+from snowmelt.catalog.objects import failover_groups
+from snowmelt.catalog.objects.failover_groups import FailoverGroup, SiteRole
+from snowmelt.failpoints import Failpoint
+from snowmelt.replication.protocol import (
+    DeletedKeys,
+    EndOfState,
+    Frame,
+    PullRequest,
+    PullResponse,
+    TableHeader,
+    TableRows,
+    write_frame,
+)
+
+# Larger states are read in pieces.
+INLINE_BYTES = 1 << 20
+
+_SPOOL_BYTES = 8 << 20
+_ROWS_PER_FRAME = 2_000
+_KEYS_PER_QUERY = 300
+# How long clean-up waits for a follower that copies its first state, without a request of it.
+_HOLD_S = 300.0
+# A follower that was silent for this long gets a whole state, so that changes need not be kept for it.
+_SLOT_TTL = dt.timedelta(days=1)
+
+_CHANGED = model.changed_rows
+_SLOTS = model.replica_slots
+
+
+class StateSource:
+    """Answers the requests of followers."""
+
+    def __init__(self, source: BackupSource) -> None:
+        self._source = source
+
+    def has_news(self, request: PullRequest) -> bool:
+        """Return True if an answer would have changes, or something else that the follower must know."""
+        with self._source.database.reading() as connection:
+            group = failover_groups.find_group(connection)
+            return (
+                group is None
+                or request.point is None
+                or request.closes
+                or bool(request.told)
+                or not group.is_primary
+                or group.epoch != request.epoch
+                or group.point != request.point
+                or (group.protected_from is None and group.kind == "FAILOVER")
+                or _has_unnumbered_changes(connection)
+            )
+
+    def answer(self, request: PullRequest) -> tuple[PullResponse, BinaryIO | None]:
+        """Confirm what the follower has, and return the next state and the file with its content.
+
+        The caller closes the file.
+
+        Raises:
+            UserError: If the group does not allow the site.
+            GroupConflict: If the group has another name.
+        """
+        with self._source.database.writing() as connection:
+            group = failover_groups.find_group(connection, lock=True)
+            if group is None or group.name != request.group:
+                raise failover_groups.GroupConflict(
+                    reason=f"This installation is not in a group {request.group}"
+                )
+            if group.role not in {SiteRole.PRIMARY, SiteRole.CLOSING}:
+                is_heir = (
+                    group.handed_to == request.site
+                    and group.epoch == request.epoch
+                    and group.point == request.point
+                )
+                return PullResponse(
+                    role=group.role, epoch=group.epoch, group=group.name, handed_over=is_heir
+                ), None
+            failover_groups.require_known_sites(group.settings, request.site)
+            if request.epoch > group.epoch:
+                # The follower was promoted, so this site is not the primary any longer.
+                failover_groups.fence(connection, request.url)
+                return PullResponse(role=SiteRole.FENCED, epoch=group.epoch, group=group.name), None
+            response = self._begin_state(connection, group, request)
+            failpoints.hit_failpoint(Failpoint.REPLICA_CONFIRMED)
+        if request.keeps or response.handed_over:
+            return response, None
+        file = cast("BinaryIO", tempfile.SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115 - the caller closes it
+        try:
+            with self._source.database.reading() as connection:
+                self._export(connection, request, response, file)
+        except BaseException:
+            file.close()
+            raise
+        response.content_bytes = file.tell()
+        if response.content_bytes <= INLINE_BYTES:
+            file.seek(0)
+            response.content = file.read()
+            file.close()
+            return response, None
+        return response, file
+
+    def _begin_state(
+        self, connection: sa.Connection, group: FailoverGroup, request: PullRequest
+    ) -> PullResponse:
+        now = self._source.clock.now()
+        known = {slot.site: slot for slot in failover_groups.list_slots(connection)}
+        slot = known.get(request.site)
+        is_whole = (
+            request.point is None
+            or request.epoch != group.epoch
+            or slot is None
+            or slot.point is None
+            or request.point < slot.point
+        )
+        deployment = connection.execute(sa.select(model.deployment)).one()
+        response = PullResponse(
+            role=group.role,
+            epoch=group.epoch,
+            group=group.name,
+            kind=group.kind,
+            deployment_id=deployment.deployment_id,
+            sequencer_floor=deployment.sequencer_floor or 0,
+            point=group.point,
+            since=None if is_whole else request.point,
+            sites=tuple(sorted({*group.settings.allowed_sites, group.site})),
+            tokens=group.settings.tokens,
+            protected_from=group.protected_from,
+            state_at=model.to_microseconds(now),
+            warehouse_root=self._source.warehouse.to_address(""),
+            catalog_version=SCHEMA_VERSION,
+        )
+        if request.keeps:
+            self._hold_objects(connection, request.site, now)
+            response.site_number = request.site_number
+            return response
+        if not is_whole:
+            failover_groups.save_told_channels(connection, request.told)
+        is_current = not is_whole and request.point == group.point
+        has_changes = is_whole or not is_current or _has_unnumbered_changes(connection)
+        if request.closes and is_current and group.kind == "FAILOVER":
+            if group.role is SiteRole.PRIMARY:
+                failover_groups.close_primary(connection)
+                # What was committed before is in the next state.
+                has_changes = True
+            elif not has_changes:
+                failover_groups.fence(connection, request.url, handed_to=request.site)
+                response.role = SiteRole.FENCED
+                response.handed_over = True
+                return response
+        protects = is_current and group.kind == "FAILOVER" and group.protected_from is None
+        if has_changes or protects:
+            response.point += 1
+            connection.execute(
+                sa.update(_CHANGED).where(_CHANGED.c.point.is_(None)).values(point=response.point)
+            )
+            failover_groups.update_group(connection, point=response.point)
+        if protects:
+            failover_groups.protect_tokens(connection, response.point)
+            response.protected_from = response.point
+        if is_whole:
+            self._hold_objects(connection, request.site, now)
+        else:
+            self._release_objects(connection, request.site, now)
+        response.site_number = failover_groups.record_request(
+            connection,
+            request.site,
+            number=request.site_number,
+            url=request.url,
+            # A follower may repeat the request before this one, but no earlier one.
+            point=response.point if is_whole else request.point,
+            now=now,
+        )
+        delete_confirmed_changes(connection, now)
+        response.has_changes = has_changes or protects
+        return response
+
+    def _hold_objects(self, connection: sa.Connection, site: str, now: dt.datetime) -> None:
+        leases.acquire_backup_lease(connection, _hold_name(site), ttl_s=_HOLD_S, now=now)
+
+    def _release_objects(self, connection: sa.Connection, site: str, now: dt.datetime) -> None:
+        query = sa.select(model.leases.c.name).where(
+            model.leases.c.name == f"backup {_hold_name(site)}",
+            model.leases.c.expires_at.is_not(None),
+        )
+        if connection.execute(query).first() is not None:
+            lease = leases.acquire_backup_lease(
+                connection, _hold_name(site), ttl_s=_HOLD_S, now=now
+            )
+            leases.release_lease(connection, lease)
+
+    def _export(
+        self,
+        connection: sa.Connection,
+        request: PullRequest,
+        response: PullResponse,
+        file: BinaryIO,
+    ) -> None:
+        key = X25519PublicKey.from_public_bytes(base64.b64decode(request.public_key))
+        converters = make_sealing_converters(connection, self._source, key)
+        frames: Iterator[Frame]
+        if response.since is None:
+            frames = _export_all(connection, converters)
+        else:
+            frames = _export_changes(connection, response.since, request.sequences, converters)
+        count = 0
+        for frame in frames:
+            write_frame(file, frame)
+            count += 1
+        write_frame(file, EndOfState(count))
+
+
+def delete_confirmed_changes(connection: sa.Connection, now: dt.datetime) -> None:
+    """Delete recorded changes that every follower has. Silent followers get whole states later."""
+    connection.execute(
+        sa.update(_SLOTS).where(_SLOTS.c.requested_at < now - _SLOT_TTL).values(point=None)
+    )
+    lowest = connection.execute(sa.select(sa.func.min(_SLOTS.c.point))).scalar()
+    if lowest is None:
+        connection.execute(sa.delete(_CHANGED))
+    else:
+        connection.execute(sa.delete(_CHANGED).where(_CHANGED.c.point <= lowest))
+
+
+def _hold_name(site: str) -> str:
+    return f"replica {site}"
+
+
+def _has_unnumbered_changes(connection: sa.Connection) -> bool:
+    query = sa.select(_CHANGED.c.change_id).where(_CHANGED.c.point.is_(None)).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def _export_all(
+    connection: sa.Connection, converters: Mapping[str, RowConverter]
+) -> Iterator[Frame]:
+    for table in model.list_portable_tables():
+        stored = stored_form(table)
+        yield _make_header(connection, table)
+        query = sa.select(stored)
+        if table is model.chunks:
+            # Clean-up deletes their blobs; their rows are in native files.
+            query = query.where(stored.c.retired_at.is_(None))
+        found = connection.execution_options(yield_per=_ROWS_PER_FRAME).execute(query).mappings()
+        yield from _make_row_frames(found, converters.get(table.name))
+
+
+def _export_changes(
+    connection: sa.Connection,
+    since: int,
+    sequences: Mapping[int, int],
+    converters: Mapping[str, RowConverter],
+) -> Iterator[Frame]:
+    query = (
+        sa.select(_CHANGED.c.table_name, _CHANGED.c.row_key)
+        .where(sa.or_(_CHANGED.c.point > since, _CHANGED.c.point.is_(None)))
+        .distinct()
+    )
+    keys: dict[str, list[str]] = {}
+    for name, key in connection.execute(query):
+        keys.setdefault(name, []).append(key)
+    for table in model.list_portable_tables():
+        changed = [parse_row_key(table, key) for key in keys.get(table.name, ())]
+        is_chunks = table is model.chunks
+        if not changed and not (is_chunks and keys.get(model.tables.name)):
+            continue
+        stored = stored_form(table)
+        yield _make_header(connection, table)
+        convert = converters.get(table.name)
+        missing = set(changed)
+        names = [column.name for column in table.primary_key]
+        key_columns = [stored.c[name] for name in names]
+        for start in range(0, len(changed), _KEYS_PER_QUERY):
+            some = changed[start : start + _KEYS_PER_QUERY]
+            condition = (
+                key_columns[0].in_([key[0] for key in some])
+                if len(names) == 1
+                else sa.tuple_(*key_columns).in_(some)
+            )
+            rows = connection.execute(sa.select(stored).where(condition)).mappings().all()
+            missing -= {tuple(row[name] for name in names) for row in rows}
+            yield from _make_row_frames(rows, convert)
+        if is_chunks:
+            table_ids = [parse_row_key(model.tables, key)[0] for key in keys.get("tables", ())]
+            yield from _export_new_chunks(connection, stored, table_ids, sequences)
+        if missing:
+            yield DeletedKeys([list(key) for key in missing])
+
+
+def _make_header(connection: sa.Connection, table: sa.Table) -> TableHeader:
+    columns = tuple(str(column.name) for column in table.c)
+    return TableHeader(str(table.name), columns, read_last_id(connection, table))
+
+
+def _export_new_chunks(
+    connection: sa.Connection,
+    stored: sa.TableClause,
+    table_ids: Iterable[int],
+    sequences: Mapping[int, int],
+) -> Iterator[Frame]:
+    for table_id in table_ids:
+        query = sa.select(stored).where(
+            stored.c.table_id == table_id,
+            stored.c.seq > sequences.get(table_id, 0),
+            stored.c.retired_at.is_(None),
+        )
+        yield from _make_row_frames(connection.execute(query).mappings(), None)
+
+
+def _make_row_frames(
+    rows: Iterable[Mapping[Any, Any]] | Sequence[Mapping[Any, Any]], convert: RowConverter | None
+) -> Iterator[Frame]:
+    remaining = iter(rows)
+    while some := list(islice(remaining, _ROWS_PER_FRAME)):
+        converted = (
+            [dict(row) for row in some] if convert is None else [convert(dict(row)) for row in some]
+        )
+        yield TableRows([list(row.values()) for row in converted])

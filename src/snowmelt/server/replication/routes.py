@@ -1,0 +1,215 @@
+"""Requests of the other sites of a failover group: states, objects, and what this site is."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
+
+import msgspec
+
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.model.records import PUBLIC, REPLICATE
+from snowmelt.catalog.objects import failover_groups
+from snowmelt.catalog.security.access_control import has_account_privilege, resolve_effective_role
+from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.clock import Clock
+from snowmelt.config import Settings
+from snowmelt.errors import (
+    InternalError,
+    ObjectMissing,
+    PrivilegeMissing,
+    RequestMalformed,
+    SnowmeltError,
+)
+from snowmelt.schema.types import to_display_name
+from snowmelt.server.error_responses import ServerResponse
+from snowmelt.server.middleware import AuthenticatedRequest, PostRoute
+from snowmelt.storage.local_store import LocalStore
+from snowmelt.storage.store import Store
+from snowmelt.table.warehouse_paths import Warehouse
+from snowmelt.wire.sites import PULL_PATH, READ_PATH, STATE_PATH, SiteState
+
+if TYPE_CHECKING:
+    from snowmelt.backup.creation import BackupSource
+    from snowmelt.replication.state_export import StateSource
+
+_MAX_WAIT_S = 10.0
+_POLL_S = 0.05
+_Request = TypeVar("_Request")
+
+
+class ReplicationRoutes:
+    """Handlers of the requests of other sites. They block in threads only."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        stage: Store,
+        warehouse: Warehouse,
+        keyring: KeyRing,
+        clock: Clock,
+        threads: Executor,
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._stage = stage
+        self._warehouse = warehouse
+        self._keyring = keyring
+        self._clock = clock
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._states: tuple[BackupSource, StateSource] | None = None
+        # Contents that followers read in pieces: the newest of each site.
+        self._contents: dict[str, tuple[str, BinaryIO]] = {}
+
+    def make_post_routes(self) -> dict[str, PostRoute]:
+        """Return the routes by path, without trailing slash."""
+        return {
+            PULL_PATH: PostRoute(self.pull),
+            READ_PATH: PostRoute(self.read),
+            STATE_PATH: PostRoute(self.describe_site, allows_anonymous=True),
+        }
+
+    def close(self) -> None:
+        """Free the contents that are still to be read."""
+        with self._lock:
+            contents, self._contents = self._contents, {}
+        for _, file in contents.values():
+            file.close()
+
+    async def pull(self, call: AuthenticatedRequest) -> ServerResponse:
+        """Wait for changes, and return the next state."""
+        return await self._respond(self._pull(call))
+
+    async def read(self, call: AuthenticatedRequest) -> ServerResponse:
+        """Return a range of an object or of a state."""
+        return await self._respond(self._run(partial(self._read, call)))
+
+    async def describe_site(self, call: AuthenticatedRequest) -> ServerResponse:
+        """Return the role and the epoch of this site."""
+        del call
+        return await self._respond(self._run(self._describe))
+
+    async def _respond(self, work: Awaitable[bytes]) -> ServerResponse:
+        try:
+            return ServerResponse(HTTPStatus.OK, await work)
+        except SnowmeltError as error:
+            body = {"error": error.code, "message": str(error)}
+            return ServerResponse(error.status, msgspec.json.encode(body))
+
+    async def _run(self, work: Callable[[], bytes]) -> bytes:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _pull(self, call: AuthenticatedRequest) -> bytes:
+        from snowmelt.replication.protocol import PullRequest
+
+        request = _decode(call.body, PullRequest)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._threads, self._require_privilege, call)
+        states = await loop.run_in_executor(self._threads, self._open)
+        until = loop.time() + min(request.wait_s, _MAX_WAIT_S)
+        while not await loop.run_in_executor(self._threads, states.has_news, request):
+            if loop.time() >= until:
+                break
+            await asyncio.sleep(_POLL_S)
+
+        def answer() -> bytes:
+            response, file = states.answer(request)
+            if file is not None:
+                response.content_id = self._keep(request.site, file)
+            return msgspec.msgpack.encode(response)
+
+        return await loop.run_in_executor(self._threads, answer)
+
+    def _keep(self, site: str, file: BinaryIO) -> str:
+        content_id = secrets.token_hex(16)
+        with self._lock:
+            old = self._contents.get(site)
+            self._contents[site] = (content_id, file)
+        if old is not None:
+            old[1].close()
+        return content_id
+
+    def _read(self, call: AuthenticatedRequest) -> bytes:
+        from snowmelt.replication.protocol import READ_BYTES, ReadRequest, ReadResponse
+
+        request = _decode(call.body, ReadRequest)
+        self._require_privilege(call)
+        length = max(min(request.length, READ_BYTES), 0)
+        offset = max(request.offset, 0)
+        if request.store is None:
+            with self._lock:
+                for content_id, file in self._contents.values():
+                    if content_id == request.path:
+                        size = file.seek(0, 2)
+                        file.seek(offset)
+                        return msgspec.msgpack.encode(ReadResponse(size, file.read(length)))
+            return msgspec.msgpack.encode(ReadResponse(-1))
+        self._open()
+        if self._states is None:
+            raise InternalError("The routes of replication have no source.")
+        store = self._states[0].get_store(request.store)
+        found = store.head(request.path)
+        if found is None:
+            return msgspec.msgpack.encode(ReadResponse(-1))
+        try:
+            content = store.get_range(request.path, offset, length) if length else b""
+        except ObjectMissing:
+            return msgspec.msgpack.encode(ReadResponse(-1))
+        return msgspec.msgpack.encode(ReadResponse(found.size, content))
+
+    def _describe(self) -> bytes:
+        with self._database.reading() as connection:
+            group = failover_groups.find_group(connection)
+        if group is None:
+            return msgspec.json.encode(SiteState())
+        return msgspec.json.encode(
+            SiteState(
+                group=group.name,
+                site=group.site,
+                role=group.role,
+                epoch=group.epoch,
+                addresses=group.settings.addresses,
+                primary_url=group.primary_url,
+            )
+        )
+
+    def _open(self) -> StateSource:
+        # Imported here, because a service without a group does not load PyIceberg.
+        from snowmelt.backup.creation import BackupSource
+        from snowmelt.replication.state_export import StateSource
+
+        with self._lock:
+            if self._states is None:
+                source = BackupSource(
+                    self._database,
+                    self._stage,
+                    self._warehouse,
+                    LocalStore(self._settings.objects_dir),
+                    self._keyring,
+                    self._clock,
+                )
+                self._states = (source, StateSource(source))
+            return self._states[1]
+
+    def _require_privilege(self, call: AuthenticatedRequest) -> None:
+        with self._database.reading() as connection:
+            role = resolve_effective_role(connection, call.user, call.resolve_role(None))
+            if not has_account_privilege(connection, {role, PUBLIC}, REPLICATE):
+                raise PrivilegeMissing(
+                    role=to_display_name(role), privilege=REPLICATE, object="the account"
+                )
+
+
+def _decode(body: bytes, message: type[_Request]) -> _Request:
+    try:
+        return msgspec.json.decode(body, type=message)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise RequestMalformed(reason=str(error)) from None

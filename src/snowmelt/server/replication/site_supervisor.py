@@ -1,0 +1,103 @@
+"""Supervision of the process that works for the failover group of an installation."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import threading
+
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.objects import failover_groups
+from snowmelt.catalog.objects.failover_groups import SiteRole
+from snowmelt.client.sites import ask_site_state
+from snowmelt.clock import Clock
+from snowmelt.config import Settings
+from snowmelt.server.child_process import start_child, stop_child
+
+_log = logging.getLogger("snowmelt.server")
+
+_RESTART_PAUSE_S = 1.0
+
+
+class SiteSupervisor:
+    """Keeps the process alive while the installation has a group. Thread-safe."""
+
+    def __init__(self, database: Database, settings: Settings, clock: Clock) -> None:
+        self._database = database
+        self._settings = settings
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._not_before = 0.0
+        self._stopped = False
+
+    def ensure_running(self) -> None:
+        """Start the process if it is needed, and again if it has died."""
+        with self._lock:
+            if self._stopped or (self._child is not None and self._child.poll() is None):
+                return
+            now = self._clock.monotonic()
+            if self._child is not None:
+                _log.warning("the process of the group ended with %d", self._child.returncode)
+                self._child = None
+                self._not_before = now + _RESTART_PAUSE_S
+            if now >= self._not_before and self._has_group():
+                self._child = start_child(
+                    self._settings, "snowmelt.server.replication.site_process"
+                )
+                _log.info("the group is looked after by process %d", self._child.pid)
+
+    def stop(self) -> None:
+        """End the process."""
+        with self._lock:
+            self._stopped = True
+            child, self._child = self._child, None
+        if child is not None:
+            stop_child(child)
+
+    def _has_group(self) -> bool:
+        with self._database.reading() as connection:
+            return failover_groups.find_group(connection) is not None
+
+
+class LineWatch:
+    """Notices that a follower has got another line of history than the one that the service started with.
+
+    Caches of the service have facts of the old line. They are used by writes only, which a follower rejects.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        with database.reading() as connection:
+            self._line = failover_groups.read_line(connection)
+
+    def has_changed(self) -> bool:
+        """Return True if the service must start again."""
+        with self._database.reading() as connection:
+            group = failover_groups.find_group(connection)
+            # A new follower has no state yet.
+            is_follower = (
+                group is not None and group.role is SiteRole.SECONDARY and group.epoch >= 0
+            )
+            return is_follower and failover_groups.read_line(connection) != self._line
+
+
+def fence_if_replaced(database: Database) -> None:
+    """Ask the followers of a primary, before it accepts anything, whether one of them was promoted.
+
+    A follower that does not answer within two seconds holds nothing up.
+    """
+    with database.reading() as connection:
+        group = failover_groups.find_group(connection)
+        slots = failover_groups.list_slots(connection)
+    if group is None or group.role not in {SiteRole.PRIMARY, SiteRole.CLOSING}:
+        return
+    for slot in slots:
+        state = (
+            None if slot.url is None else ask_site_state(slot.url, ca_file=group.settings.ca_file)
+        )
+        if state is not None and state.group == group.name and state.epoch > group.epoch:
+            with database.writing() as connection:
+                failover_groups.fence(connection, slot.url)
+            _log.warning("site %s is the primary of group %s now", state.site, group.name)
+            return

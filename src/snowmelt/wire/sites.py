@@ -1,0 +1,22 @@
+"""Requests between the sites of a failover group: their paths, and what every client may ask."""
+
+from __future__ import annotations
+
+import msgspec
+
+PULL_PATH = "/v1/snowmelt/replication/pull"
+READ_PATH = "/v1/snowmelt/replication/read"
+STATE_PATH = "/v1/snowmelt/replication/state"
+
+PRIMARY_ROLE = "primary"
+
+
+class SiteState(msgspec.Struct, kw_only=True):
+    """What a site is in its group. All fields but the epoch are None without a group."""
+
+    group: str | None = None
+    site: str | None = None
+    role: str | None = None
+    epoch: int = 0
+    addresses: tuple[str, ...] = ()
+    primary_url: str | None = None

@@ -1,0 +1,162 @@
+"""Sites that are killed, promoted and joined again lose no reported row, and double none."""
+
+from __future__ import annotations
+
+import datetime as dt
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import snowmelt
+from fixtures.service import KeyPair, ServiceProcess
+from snowmelt.errors import SnowmeltError
+from snowmelt.failpoints import Failpoint
+from support.served_sites import ServedSites, wait_until
+
+pytestmark = pytest.mark.slow
+
+POINTS = [
+    Failpoint.REPLICA_RECEIVED,
+    Failpoint.REPLICA_OBJECT,
+    Failpoint.REPLICA_COPIED,
+    Failpoint.REPLICA_INSIDE_APPLY,
+    Failpoint.REPLICA_APPLIED,
+]
+
+
+@pytest.fixture
+def sites(tmp_path: Path, key_pair: KeyPair) -> Iterator[ServedSites]:
+    found = ServedSites(tmp_path, key_pair)
+    found.start()
+    yield found
+    found.stop()
+
+
+class Source:
+    """A source of the numbers 1, 2, 3 …, which forgets what a site has reported as committed."""
+
+    def __init__(self, sites: ServedSites) -> None:
+        self._sites = sites
+        self.last = 0
+        self.forgotten = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.problems: list[str] = []
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> int:
+        """Let it send everything, and return the last number."""
+        self._stop.set()
+        self._thread.join(300)
+        assert not self._thread.is_alive(), "the source is not done"
+        assert not self.problems, self.problems
+        return self.last
+
+    def _run(self) -> None:
+        lag = dt.timedelta(milliseconds=100)
+        with self._sites.client(*self._sites.sites, max_client_lag=lag) as client:
+            channel = client.open_channel("C", table="demo.public.t")
+            number = int(channel.latest_committed_offset_token() or 0)
+            while not self.problems:
+                try:
+                    number = self._send(channel, number)
+                except SnowmeltError:
+                    # The channel is opened again at the site that is the primary now.
+                    number = self._resume(channel, number)
+                if self._stop.is_set() and self.forgotten >= self.last:
+                    return
+                threading.Event().wait(0.05)
+
+    def _resume(self, channel: snowmelt.Channel, number: int) -> int:
+        try:
+            token = int(channel.resume() or 0)
+        except SnowmeltError:
+            return number
+        self._check(token)
+        return token
+
+    def _send(self, channel: snowmelt.Channel, number: int) -> int:
+        if not self._stop.is_set() or number < self.last:
+            rows = [{"id": each} for each in range(number + 1, number + 11)]
+            channel.insert_rows(rows, offset_token=str(number + 10))
+            number += 10
+            self.last = max(self.last, number)
+        token = int(channel.latest_committed_offset_token() or 0)
+        self._check(token)
+        self.forgotten = max(self.forgotten, token)
+        return number
+
+    def _check(self, token: int) -> None:
+        if token < self.forgotten:
+            self.problems.append(f"{self.forgotten} was reported, then {token}")
+
+
+def finish(sites: ServedSites, source: Source) -> None:
+    """End the source, and compare both sites with what it has sent."""
+    last = source.finish()
+    sites.wait_until_equal()
+    for site in sites.sites:
+        numbers, token = sites.read_state(site)
+        assert numbers == list(range(1, last + 1))
+        assert token == str(last)
+        assert sites.find_errors(site) == []
+
+
+def wait_for_rows(sites: ServedSites, site: ServiceProcess, more_than: int) -> None:
+    wait_until(lambda: len(sites.read_state(site)[0]) > more_than, "no row arrives")
+
+
+def test_a_site_that_is_killed_is_replaced_and_joins_again(sites: ServedSites) -> None:
+    source = Source(sites)
+    source.start()
+    wait_for_rows(sites, sites.second, 50)
+    sites.first.kill()
+    sites.second.sql("ALTER FAILOVER GROUP g PRIMARY")
+    wait_for_rows(sites, sites.second, len(sites.read_state(sites.second)[0]) + 50)
+    sites.first.start()
+    sites.wait_for_role(sites.first, "secondary")
+    sites.wait_until_followed()
+    # And back, in order.
+    sites.first.sql("ALTER FAILOVER GROUP g PRIMARY PLANNED")
+    sites.wait_for_role(sites.first, "primary")
+    wait_for_rows(sites, sites.first, len(sites.read_state(sites.first)[0]) + 50)
+    sites.wait_for_role(sites.second, "secondary")
+    finish(sites, source)
+
+
+def test_a_living_primary_is_fenced_when_a_follower_is_promoted(sites: ServedSites) -> None:
+    source = Source(sites)
+    source.start()
+    wait_for_rows(sites, sites.second, 50)
+    sites.second.sql("ALTER FAILOVER GROUP g PRIMARY")
+    # Until it hears of that, the first site commits rows that it does not report.
+    sites.wait_for_role(sites.first, "secondary")
+    finish(sites, source)
+
+
+def test_a_follower_that_is_killed_anywhere_goes_on(sites: ServedSites) -> None:
+    sites.second.stop()
+    with sites.client(sites.first) as client:
+        channel = client.open_channel("C", table="demo.public.t")
+        for number, point in enumerate(POINTS, 1):
+            channel.insert_rows([{"id": number}], offset_token=str(number))
+            channel.flush()
+            killed = sites.run_site_process(sites.second, f"{point}=kill")
+            assert killed.wait(180) == -signal.SIGKILL, point
+    sites.second.start()
+    sites.wait_until_equal()
+    numbers = list(range(1, len(POINTS) + 1))
+    assert sites.read_state(sites.second) == (numbers, str(len(POINTS)))
+    assert sites.find_errors(sites.second) == []
+
+
+def test_a_fenced_site_says_where_to_write(sites: ServedSites) -> None:
+    sites.second.sql("ALTER FAILOVER GROUP g PRIMARY")
+    sites.wait_for_role(sites.first, "secondary")
+    with pytest.raises(SnowmeltError, match="not the primary"):
+        sites.first.sql("CREATE DATABASE x")

@@ -1,0 +1,98 @@
+"""Columns of files are inferred by libraries; what has none is refused by name."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.orc as po
+import pyarrow.parquet as pq
+import pytest
+
+from snowmelt.catalog.statements.executor import parse_statement
+from snowmelt.errors import LoadFailed, LoadRefused
+from snowmelt.loaders.schema_inference import build_create_table, infer_copy_columns
+
+CSV = "id,name,born,at\n1,Ada,1815-12-10,2026-01-31 08:00:00\n2,Grace,1906-12-09,2026-02-01 09:30:00\n"
+TABLE = pa.table(
+    {
+        "id": [1, 2],
+        "price": pa.array([Decimal("1.25"), None], pa.decimal128(10, 2)),
+        "ok": [True, None],
+        "day": [dt.date(2026, 1, 31), None],
+        "mixed Name": ["a", "b"],
+        "list": [[1], [2, 3]],
+    }
+)
+
+
+def infer(text: str) -> list[tuple[str, str]]:
+    return [(each.name, each.sql_type) for each in infer_copy_columns(text)]
+
+
+def test_delimited_text_has_the_names_of_the_skipped_line(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(CSV)
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(CSV.encode()))
+    wanted = [
+        ("ID", "NUMBER(38,0)"),
+        ("NAME", "VARCHAR"),
+        ("BORN", "DATE"),
+        ("AT", "TIMESTAMP_NTZ(6)"),
+    ]
+    assert infer(f"COPY t FROM '{tmp_path}/a.csv' DELIMITER ',' SKIP 1") == wanted
+    assert infer(f"COPY t FROM '{tmp_path}/b.csv.gz' PARSER CSV()") == wanted
+    into = f"COPY INTO d.s.t FROM '{tmp_path}/a' FILE_FORMAT = (TYPE = CSV SKIP_HEADER = 1)"
+    assert infer(into) == wanted
+    (tmp_path / "c.csv").write_text("1|x\n")
+    assert infer(f"COPY t FROM '{tmp_path}/c.csv'") == [
+        ("COLUMN0", "NUMBER(38,0)"),
+        ("COLUMN1", "VARCHAR"),
+    ]
+
+
+def test_parquet_and_orc_have_their_own_types(tmp_path: Path) -> None:
+    pq.write_table(TABLE, tmp_path / "a.parquet")
+    po.write_table(TABLE, tmp_path / "a.orc")
+    wanted = [
+        ("ID", "NUMBER(38,0)"),
+        ("PRICE", "NUMBER(10,2)"),
+        ("OK", "BOOLEAN"),
+        ("DAY", "DATE"),
+        ('"MIXED NAME"', "VARCHAR"),
+        ("LIST", "ARRAY"),
+    ]
+    assert infer(f"COPY t FROM '{tmp_path}/*.parquet' PARQUET") == wanted
+    assert infer(f"COPY t FROM '{tmp_path}/*.orc' ORC") == wanted
+    text = f"COPY demo.public.t FROM '{tmp_path}/*.orc' ORC"
+    statement = build_create_table(text, infer_copy_columns(text))
+    assert statement.startswith("CREATE TABLE DEMO.PUBLIC.T (ID NUMBER(38,0), PRICE NUMBER(10,2)")
+    parse_statement(statement)
+
+
+def test_json_has_documents_and_lists(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"n": 1, "d": {"k": 1}, "l": [1]}\n{"n": 2.5, "x": "y"}\n')
+    assert infer(f"COPY t FROM '{tmp_path}/a.json' PARSER JSON()") == [
+        ("N", "FLOAT"),
+        ("D", "OBJECT"),
+        ("L", "ARRAY"),
+        ("X", "VARCHAR"),
+    ]
+
+
+def test_what_cannot_be_inferred_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1\n")
+    path = f"FROM '{tmp_path}/a.csv'"
+    for text, message in (
+        ("COPY t FROM STDIN", "it needs FROM with paths"),
+        (f"COPY t (a) {path}", "column lists"),
+        (f"COPY t {path} PARSER REGEX(pattern = 'x')", "parser REGEX"),
+    ):
+        with pytest.raises(LoadRefused, match=message):
+            infer(text)
+    with pytest.raises(LoadFailed, match="no file matches"):
+        infer(f"COPY t FROM '{tmp_path}/none.csv'")
+    with pytest.raises(LoadFailed, match="cannot be inferred"):
+        infer(f"COPY t {path} PARQUET")

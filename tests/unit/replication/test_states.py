@@ -1,0 +1,470 @@
+"""A follower has a state of the primary: every row of the catalog, every object, and nothing else."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fixtures.chunks import COLUMNS, NUMBERS, numbers
+from fixtures.replicas import Site, TwoSites
+from snowmelt.catalog.objects import failover_groups
+from snowmelt.catalog.objects.failover_groups import GroupConflict, ToldChannel
+from snowmelt.catalog.statements.executor import execute_statement
+from snowmelt.catalog.statements.statement_context import StatementResult
+from snowmelt.errors import SiteReadOnly, TableNotFound, UserError
+from snowmelt.replication.object_copy import ObjectDamaged, ObjectGone
+from snowmelt.replication.state_import import StateUnusable
+from snowmelt.schema.types import TableName
+from snowmelt.table.compaction import compact
+from snowmelt.table.file_replacement_run import MaintenanceSettings
+from snowmelt.table.garbage_collection import collect_garbage
+
+HOUR = 3600.0
+# One statement of each kind that changes the catalog, in an order in which they work.
+STATEMENTS = (
+    "CREATE DATABASE other COMMENT = 'with a NULL and a quote '''",
+    "CREATE SCHEMA other.more",
+    "CREATE ROLE writer",
+    "CREATE USER ann DEFAULT_ROLE = writer",
+    "GRANT ROLE writer TO USER ann",
+    "GRANT USAGE ON DATABASE other TO ROLE writer",
+    "GRANT SELECT ON FUTURE TABLES IN SCHEMA other.more TO ROLE writer",
+    "GRANT REPLICATE ON ACCOUNT TO ROLE writer",
+    "CREATE TABLE other.more.t (a NUMBER(9,0) NOT NULL, b VARCHAR(10), c TIMESTAMP_TZ)",
+    "CREATE TABLE other.more.u (a VARIANT)",
+    "ALTER TABLE other.more.t ADD COLUMN d BOOLEAN",
+    "ALTER TABLE other.more.t DROP COLUMN b",
+    "COMMENT ON TABLE other.more.t IS 'a table'",
+    'CREATE BUCKET "data-1"',
+    """CREATE PIPE other.more.p AS COPY INTO other.more.t FROM TABLE (DATA_SOURCE (TYPE => 'STREAMING'))
+    MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE""",
+    """CREATE API INTEGRATION api API_PROVIDER = http
+    API_ALLOWED_PREFIXES = ('http://127.0.0.1/') ENABLED = TRUE""",
+    """CREATE EXTERNAL FUNCTION other.more.f(x NUMBER) RETURNS NUMBER API_INTEGRATION = api
+    AS 'http://127.0.0.1/f'""",
+    "ALTER INTEGRATION api SET ENABLED = FALSE",
+    "ALTER TABLE other.more.t RENAME TO other.more.v",
+    "ALTER TABLE other.more.u RENAME TO other.more.t",
+    "ALTER TABLE other.more.v RENAME TO other.more.u",
+    "DROP TABLE other.more.u",
+    "UNDROP TABLE other.more.u",
+    "TRUNCATE TABLE other.more.u",
+    "REVOKE USAGE ON DATABASE other FROM ROLE writer",
+    "DROP FUNCTION other.more.f(NUMBER)",
+    "DROP INTEGRATION api",
+    "DROP PIPE other.more.p",
+    'DROP BUCKET "data-1"',
+    "DROP USER ann",
+    "DROP ROLE writer",
+    "DROP SCHEMA other.more",
+    "UNDROP SCHEMA other.more",
+    "DROP DATABASE other",
+)
+
+
+@pytest.fixture(params=["sqlite to sqlite", "sqlite to postgres", "postgres to sqlite"])
+def sites(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TwoSites]:
+    """Two sites whose catalogs are on these databases."""
+    urls = [
+        None if kind == "sqlite" else str(request.getfixturevalue("postgres_url"))
+        for kind in request.param.split(" to ")
+    ]
+    found = TwoSites(tmp_path, urls[0], urls[1])
+    yield found
+    found.close()
+
+
+def run(site: Site, text: str) -> StatementResult:
+    return execute_statement(
+        site.house.database, text, clock=site.clock, open_keyring=lambda: site.house.keyring
+    )
+
+
+def test_every_statement_reaches_the_follower(sites: TwoSites) -> None:
+    sites.synchronize()
+    for text in STATEMENTS:
+        run(sites.first, text)
+        sites.synchronize()
+        sites.assert_equal()
+
+
+def test_statements_between_two_states_are_one_difference(two_sites: TwoSites) -> None:
+    # Names of tables are exchanged, objects are dropped and created again under the same names.
+    two_sites.synchronize()
+    for start in range(0, len(STATEMENTS), 7):
+        for text in STATEMENTS[start : start + 7]:
+            run(two_sites.first, text)
+        two_sites.synchronize()
+        two_sites.assert_equal()
+
+
+class Walk:
+    """Random operations on a table of the primary."""
+
+    def __init__(self, site: Site, seed: int) -> None:
+        self.site = site
+        self.house = site.house
+        self.house.create()
+        self.random = random.Random(seed)
+        self.next = 0
+        self.steps: tuple[Callable[[], object], ...] = (
+            self.write,
+            self.write,
+            self.write,
+            self.house.migrate,
+            self.compact,
+            self.truncate,
+            self.drop_and_restore,
+            self.replace,
+            self.drop_channel,
+            self.clean_up,
+        )
+
+    def step(self) -> None:
+        self.random.choice(self.steps)()
+
+    def write(self) -> None:
+        count = self.random.randint(1, 20)
+        channel = self.random.choice("CDE")
+        self.house.put(numbers(self.next, count), channel=channel, token=str(self.next + count))
+        self.next += count
+
+    def compact(self) -> None:
+        settings = MaintenanceSettings(self.house.warehouse.url, target_bytes=1 << 20, min_files=2)
+        compact(self.house.database, NUMBERS, settings, clock=self.site.clock)
+
+    def truncate(self) -> None:
+        run(self.site, "TRUNCATE TABLE demo.public.numbers")
+
+    def drop_and_restore(self) -> None:
+        run(self.site, "DROP TABLE demo.public.numbers")
+        run(self.site, "UNDROP TABLE demo.public.numbers")
+
+    def replace(self) -> None:
+        self.house.create(replace=True)
+
+    def drop_channel(self) -> None:
+        run(self.site, "ALTER TABLE demo.public.numbers SET COMMENT = 'x'")
+
+    def clean_up(self) -> None:
+        self.house.collect(0.0)
+
+
+@pytest.mark.parametrize("seed", [2])
+def test_a_follower_has_the_rows_tokens_and_files_of_the_primary(
+    sites: TwoSites, seed: int
+) -> None:
+    walk = Walk(sites.first, seed)
+    rows: list[int] = []
+    for _ in range(12):
+        for _ in range(walk.random.randint(1, 4)):
+            walk.step()
+        sites.synchronize()
+        sites.assert_equal()
+        rows = sorted(sites.first.house.read_numbers())
+        assert sorted(sites.second.house.read_numbers()) == rows
+    # What the follower deletes is not needed by its state.
+    house = sites.second.house
+    collect_garbage(
+        house.database,
+        house.stage,
+        house.warehouse.store,
+        clock=sites.clock,
+        retention_s=0.0,
+        is_replica=True,
+    )
+    assert sorted(sites.second.house.read_numbers()) == rows
+
+
+def test_a_follower_rejects_writes(sites: TwoSites) -> None:
+    sites.first.house.create()
+    sites.synchronize()
+    for text in ("CREATE DATABASE x", "DROP TABLE demo.public.numbers", "CREATE USER bob"):
+        with pytest.raises(SiteReadOnly):
+            run(sites.second, text)
+    sites.assert_equal()
+
+
+def test_an_installation_with_databases_cannot_become_a_replica(tmp_path: Path) -> None:
+    sites = TwoSites(tmp_path, None, None)
+    third = Site("SITE3", tmp_path / "site3", None, sites.clock)
+    run(third, "CREATE DATABASE mine")
+    with pytest.raises(GroupConflict, match="has the database MINE"):
+        run(
+            third,
+            "CREATE FAILOVER GROUP g AS REPLICA OF site1.g URL = 'http://127.0.0.1:1' SITE = site3",
+        )
+    third.house.close()
+    sites.close()
+
+
+def test_a_site_that_is_not_allowed_gets_nothing(two_sites: TwoSites) -> None:
+    run(two_sites.first, "ALTER FAILOVER GROUP g REMOVE site2 FROM ALLOWED_ACCOUNTS")
+    with pytest.raises(UserError, match="Site SITE2 may not follow"):
+        two_sites.second.pull(two_sites.first)
+
+
+def test_a_torn_object_is_not_taken(two_sites: TwoSites) -> None:
+    house = two_sites.first.house
+    house.create()
+    two_sites.synchronize()
+    path = house.put(numbers(0, 10), token="10")
+    data = house.stage.get(path)
+    house.stage.put(path, data[:-20] + bytes(20))
+    with pytest.raises(ObjectDamaged, match=path.rpartition("/")[2]):
+        two_sites.synchronize()
+    assert two_sites.second.house.read_numbers() == []
+    house.stage.put(path, data)
+    two_sites.synchronize()
+    assert two_sites.second.house.read_numbers() == list(range(10))
+
+
+def test_a_state_whose_objects_are_gone_is_not_applied(two_sites: TwoSites) -> None:
+    house = two_sites.first.house
+    house.create()
+    two_sites.synchronize()
+    house.put(numbers(0, 10), token="10")
+    response, _ = two_sites.first.states.answer(two_sites.second.make_request())
+    house.migrate()
+    house.collect(0.0)
+    with pytest.raises(ObjectGone):
+        two_sites.second.copy_objects(two_sites.first, response, io.BytesIO(response.content))
+    # The next state does not need it: the rows are in native files.
+    two_sites.synchronize()
+    assert two_sites.second.house.read_numbers() == list(range(10))
+
+
+def test_a_state_is_applied_once_and_in_order(two_sites: TwoSites) -> None:
+    house = two_sites.first.house
+    house.create()
+    two_sites.synchronize()
+    house.put(numbers(0, 10), token="10")
+    first, second = two_sites.first, two_sites.second
+    late, _ = first.states.answer(second.make_request())
+    second.copy_objects(first, late, io.BytesIO(late.content))
+    house.put(numbers(10, 10), token="20")
+    two_sites.synchronize()
+    with pytest.raises(StateUnusable, match="newer one"):
+        second.apply(late, io.BytesIO(late.content))
+    two_sites.assert_equal()
+
+
+def test_a_cut_state_is_not_applied(two_sites: TwoSites) -> None:
+    two_sites.first.house.create()
+    response, _ = two_sites.first.states.answer(two_sites.second.make_request())
+    for size in (0, 5, len(response.content) // 2, len(response.content) - 1):
+        with pytest.raises(EOFError):
+            two_sites.second.apply(response, io.BytesIO(response.content[:size]))
+    assert two_sites.second.group.epoch == -1
+
+
+def test_a_promoted_site_takes_no_state_of_the_old_primary(two_sites: TwoSites) -> None:
+    two_sites.first.house.create()
+    two_sites.synchronize()
+    run(two_sites.first, "CREATE DATABASE late")
+    response, _ = two_sites.first.states.answer(two_sites.second.make_request())
+    run(two_sites.second, "ALTER FAILOVER GROUP g PRIMARY")
+    with pytest.raises(StateUnusable, match="promoted"):
+        two_sites.second.apply(response, io.BytesIO(response.content))
+
+
+# Tokens.
+
+
+def read_told(site: Site, channel: str = "C") -> ToldChannel | None:
+    """Return what a primary reports of a channel; None if it reports everything."""
+    key = (site.house.table(NUMBERS).table_id, channel)
+    with site.house.database.reading() as connection:
+        told = failover_groups.find_told_channels(connection, [key])
+    return None if told is None else told[key]
+
+
+def test_a_token_is_reported_when_a_follower_has_it(sites: TwoSites) -> None:
+    house = sites.first.house
+    house.create()
+    house.put(numbers(0, 10), token="10")
+    # Nobody follows yet: what is committed is reported.
+    assert read_told(sites.first) is None
+    sites.synchronize()
+    house.put(numbers(10, 10), token="20")
+    told = read_told(sites.first)
+    assert told is not None
+    assert told.offset_token == "10"
+    sites.second.pull(sites.first)
+    told = read_told(sites.first)
+    assert told is not None
+    assert told.offset_token == "10", "the follower has not confirmed yet"
+    sites.synchronize()
+    told = read_told(sites.first)
+    assert told is not None
+    assert told.offset_token == "20"
+
+
+def test_what_was_reported_before_the_protection_is_in_the_state_that_a_promotion_needs(
+    two_sites: TwoSites,
+) -> None:
+    first, second = two_sites.first, two_sites.second
+    first.house.create()
+    second.pull(first)
+    # Reported at once, because the follower has not confirmed its first state yet.
+    first.house.put(numbers(0, 10), token="10")
+    assert read_told(first) is None
+    response, _ = first.states.answer(second.make_request())
+    told = read_told(first)
+    assert told is not None
+    assert told.offset_token == "10"
+    with pytest.raises(GroupConflict, match="reported"):
+        second.promote()
+    second.copy_objects(first, response, io.BytesIO(response.content))
+    second.apply(response, io.BytesIO(response.content))
+    second.promote()
+    assert second.house.read_numbers() == list(range(10))
+
+
+def test_a_removed_follower_holds_no_token(two_sites: TwoSites) -> None:
+    first = two_sites.first
+    first.house.create()
+    first.house.put(numbers(0, 10), token="10")
+    two_sites.synchronize()
+    first.house.put(numbers(10, 10), token="20")
+    assert read_told(first) is not None
+    run(first, "ALTER FAILOVER GROUP g REMOVE site2 FROM ALLOWED_ACCOUNTS")
+    assert read_told(first) is None
+
+
+# Promotion.
+
+
+def test_a_promotion_fences_the_clients_of_the_old_primary(sites: TwoSites) -> None:
+    first, second = sites.first, sites.second
+    first.house.create()
+    first.house.put(numbers(0, 10), token="10")
+    sites.synchronize()
+    assert second.promote() == 2
+    with second.house.database.reading() as connection:
+        floor = failover_groups.read_epoch(connection) * failover_groups.SEQUENCERS_PER_EPOCH
+    second.house.put(numbers(10, 10), token="20")
+    assert second.house.last_offers[0].channels[0].client_sequencer > floor
+    assert second.house.read_numbers() == list(range(20))
+
+
+def test_a_former_primary_joins_the_new_line_and_keeps_aside_what_it_had_alone(
+    sites: TwoSites,
+) -> None:
+    first, second = sites.first, sites.second
+    first.house.create()
+    first.house.put(numbers(0, 10), token="10")
+    sites.synchronize()
+    # Not replicated: a chunk, a table, a native commit.
+    path = first.house.put(numbers(100, 5), token="105")
+    first.house.migrate()
+    run(first, "CREATE TABLE demo.public.lost (a NUMBER)")
+    second.promote()
+    second.house.put(numbers(10, 10), token="20")
+    # It hears of the new epoch.
+    with first.house.database.writing() as connection:
+        failover_groups.fence(connection, "http://SITE2")
+    with pytest.raises(SiteReadOnly):
+        run(first, "CREATE DATABASE x")
+    while first.pull(second).has_changes:
+        pass
+    sites.assert_equal()
+    assert first.house.read_numbers() == list(range(20))
+    with pytest.raises(TableNotFound):
+        first.house.table(TableName("DEMO", "PUBLIC", "LOST"))
+    found = run(first, "SHOW SET ASIDE").rows
+    assert {(row[2], row[3], row[4]) for row in found} == {
+        ("chunk", "DEMO.PUBLIC.NUMBERS", None),
+        ("channel", "DEMO.PUBLIC.NUMBERS", "C"),
+        ("table", "DEMO.PUBLIC.LOST", None),
+    }
+    assert path in {row[5] for row in found}
+
+
+def test_a_planned_switch_loses_nothing(sites: TwoSites) -> None:
+    first, second = sites.first, sites.second
+    first.house.create()
+    sites.synchronize()
+    first.house.put(numbers(0, 10), token="10")
+    run(second, "ALTER FAILOVER GROUP g PRIMARY PLANNED")
+    for _ in range(10):
+        if second.pull(first).handed_over:
+            break
+    assert second.group.role == "primary"
+    assert first.group.role == "fenced"
+    assert second.house.read_numbers() == list(range(10))
+    second.house.put(numbers(10, 10), token="20")
+    while first.pull(second).has_changes:
+        pass
+    sites.assert_equal()
+    assert run(first, "SHOW SET ASIDE").rows == ()
+
+
+def test_an_interrupted_switch_is_completed_by_the_next_request(two_sites: TwoSites) -> None:
+    first, second = two_sites.first, two_sites.second
+    first.house.create()
+    two_sites.synchronize()
+    run(second, "ALTER FAILOVER GROUP g PRIMARY PLANNED")
+    # The answer that hands over is lost.
+    while True:
+        response, _ = first.states.answer(second.make_request())
+        if response.handed_over:
+            break
+        second.pull(first)
+    assert second.group.role == "secondary"
+    second.pull(first)
+    assert second.group.role == "primary"
+
+
+def test_a_primary_that_was_left_in_a_switch_accepts_writes_again(two_sites: TwoSites) -> None:
+    first, second = two_sites.first, two_sites.second
+    first.house.create()
+    two_sites.synchronize()
+    run(second, "ALTER FAILOVER GROUP g PRIMARY PLANNED")
+    first.states.answer(second.make_request())
+    assert first.group.role == "closing"
+    with pytest.raises(SiteReadOnly):
+        run(first, "CREATE DATABASE x")
+    with first.house.database.writing() as connection:
+        failover_groups.reopen_primary(connection)
+    run(first, "CREATE DATABASE x")
+    run(second, "ALTER FAILOVER GROUP g RESUME")
+
+
+def test_two_sites_never_take_the_same_epoch(two_sites: TwoSites) -> None:
+    first, second = two_sites.first, two_sites.second
+    first.house.create()
+    two_sites.synchronize()
+    second.promote()
+    with first.house.database.writing() as connection:
+        failover_groups.fence(connection, None)
+    assert first.promote(force=True) != second.group.epoch
+
+
+def test_a_replication_group_holds_no_token_and_is_never_promoted(tmp_path: Path) -> None:
+    sites = TwoSites(tmp_path, None, None, kind="REPLICATION")
+    sites.first.house.create()
+    sites.first.house.put(numbers(0, 10), token="10")
+    sites.synchronize()
+    assert read_told(sites.first) is None
+    assert sites.second.house.read_numbers() == list(range(10))
+    with pytest.raises(GroupConflict, match="never promoted"):
+        run(sites.second, "ALTER REPLICATION GROUP g PRIMARY FORCE")
+    sites.close()
+
+
+def test_a_dropped_group_leaves_an_installation_of_its_own(two_sites: TwoSites) -> None:
+    first, second = two_sites.first, two_sites.second
+    first.house.create(columns=COLUMNS)
+    first.house.put(numbers(0, 10), token="10")
+    two_sites.synchronize()
+    run(second, "DROP FAILOVER GROUP g")
+    second.house.put(numbers(10, 5), token="15")
+    assert second.house.read_numbers() == list(range(15))
+    run(first, "DROP FAILOVER GROUP g")
+    first.house.put(numbers(10, 7), token="17")
+    assert first.house.read_numbers() == list(range(17))
