@@ -1,6 +1,6 @@
-"""Processes for what the console runs beside queries: SELECTs on objects, replays and traces.
+"""Child processes for SELECTs on objects, replays, traces and call logs.
 
-A process that exceeds its time is killed; the service and its other requests do not notice.
+A process that exceeds its time limit is killed. The service and its other requests continue.
 """
 
 from __future__ import annotations
