@@ -39,10 +39,12 @@ class TextOfMarkup(HTMLParser):
 def run_cell(source: str, namespace: dict[str, Any]) -> Any:
     """Run a cell, and return the value of its last expression."""
     tree = ast.parse(source)
-    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, "cell", "exec"), namespace)
-    if last is None:
+    last = tree.body[-1]
+    if not isinstance(last, ast.Expr):
+        exec(compile(tree, "cell", "exec"), namespace)
         return None
+    del tree.body[-1]
+    exec(compile(tree, "cell", "exec"), namespace)
     return eval(compile(ast.Expression(last.value), "cell", "eval"), namespace)
 
 

@@ -12,7 +12,7 @@ from snowmelt.server.console.live import LiveStreams
 
 
 def test_a_failed_session_check_sends_nothing_and_the_next_one_decides() -> None:
-    checks = [True, CatalogUnavailable(reason="it restarts"), False]
+    checks: list[bool | Exception] = [True, CatalogUnavailable(reason="it restarts"), False]
     sent: list[Any] = []
 
     async def make() -> Mapping[str, str]:
