@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import sqlalchemy as sa
@@ -185,7 +186,7 @@ def fill(service: LocalService, chunks: int) -> None:
     )
 
 
-def measure_pages(options: argparse.Namespace, settings: dict[str, str]) -> None:
+def measure_pages(options: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Print time and size of each page."""
     # A check in between would run on the same processor.
     with LocalService(console="read", console_check_interval_s=0, **settings) as service:
