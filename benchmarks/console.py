@@ -3,20 +3,32 @@
 Fills a catalog with 1,000 tables, 10,000 channels, and a million chunks, and loads each page as a browser does.
 Pages must take 200 ms and 200 kB at most (median).
 
-    ./run bench console [--chunks N] [--runs N]
+With `--browsers`, measures what open overviews cost the ingest of rows instead, in rounds with and without them.
+They must cost 5 % at most.
+
+    ./run bench console [--chunks N] [--runs N] [--postgres]
+    ./run bench console --browsers 50 [--rounds N]
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime as dt
 import statistics
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import sqlalchemy as sa
+from harness import Running
+from postgres_server import running_postgres
 
 from snowmelt.catalog import model
+from snowmelt.client.console import ConsoleClient
 from snowmelt.testing import LocalService
 
 TABLES, CHANNELS, RUNS, EVENTS = 1_000, 10_000, 20_000, 100_000
@@ -31,13 +43,17 @@ PAGES = (
     "/tables?sort=backlog",
     "/tables/BENCH/PUBLIC/T0",
     "/loads",
+    "/channels?only=late",
+    "/pipes",
     "/migrations",
-    "/functions",
+    "/checks",
     "/select",
     "/api/v1/overview",
     "/api/v1/channels?limit=50",
 )
 MAX_SECONDS, MAX_BYTES = 0.2, 200_000
+MAX_INGEST_COST = 0.05
+ROUND_ROWS = 200_000
 
 
 def fill(service: LocalService, chunks: int) -> None:
@@ -170,19 +186,16 @@ def fill(service: LocalService, chunks: int) -> None:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--chunks", type=int, default=1_000_000)
-    parser.add_argument("--runs", type=int, default=20)
-    options = parser.parse_args()
-    with LocalService(console="read") as service:
+def measure_pages(options: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """Print time and size of each page."""
+    # A check in between would run on the same processor.
+    with LocalService(console="read", console_check_interval_s=0, **settings) as service:
         began = time.perf_counter()
         fill(service, options.chunks)
         print(f"{options.chunks:,} chunks written in {time.perf_counter() - began:.0f} s")
-        [(key, secret)] = service.sql("ALTER USER embedded ADD ACCESS KEY").rows
+        service.sql("ALTER TABLE bench.public.t0 SET FRESHNESS = '1 minute'")
         with httpx.Client(base_url=service.url, timeout=60, follow_redirects=True) as browser:
-            fields = {"key": key, "secret": secret}
-            browser.post("/console/login", data=fields, headers={"origin": service.url})
+            log_in(browser, service)
             print(f"{'page':34} {'median ms':>10} {'worst ms':>9} {'kB':>7}")
             for path in PAGES:
                 seconds, size = [], 0
@@ -198,6 +211,89 @@ def main() -> None:
                     f"{path:34} {median * 1000:10.1f} {max(seconds) * 1000:9.1f}"
                     f" {size / 1000:7.1f}{mark}"
                 )
+
+
+def log_in(browser: httpx.Client, service: LocalService) -> None:
+    """Log in with an access key of the embedded user."""
+    [(key, secret)] = service.sql("ALTER USER embedded ADD ACCESS KEY").rows
+    fields = {"key": key, "secret": secret}
+    browser.post("/console/login", data=fields, headers={"origin": str(browser.base_url)})
+
+
+# Reads live overviews in a process of its own: arguments are URL, number of browsers and login code.
+READER = """
+import asyncio, sys, httpx
+async def read(browser, url):
+    async with browser.stream("GET", url, timeout=None) as response:
+        assert response.status_code == 200, response.status_code
+        print("open", flush=True)
+        async for _ in response.aiter_bytes():
+            pass
+async def main(url, count, code):
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(limits=limits, timeout=60) as browser:
+        (await browser.post(f"{url}/console/login", data={"code": code}, headers={"origin": url}))
+        await asyncio.gather(*(read(browser, f"{url}/console/live?page=/console/") for _ in range(count)))
+asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
+"""
+
+
+@contextlib.contextmanager
+def open_browsers(service: Running, count: int) -> Iterator[None]:
+    """Keep live overviews open in another process."""
+    with ConsoleClient(service.url, user="bench", private_key=service.private_key) as console:
+        code = str(console.fetch("/login-codes")["code"])
+    command = [sys.executable, "-c", READER, service.url, str(count), code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for _ in range(count):
+            assert process.stdout.readline(), "a live page was refused"
+        yield
+        process.kill()
+
+
+def measure_ingest(options: argparse.Namespace) -> None:
+    """Print rows per second of a client, with and without open overviews."""
+    rates: dict[bool, list[float]] = {False: [], True: []}
+    rows = [{"id": number, "name": f"name {number}"} for number in range(ROUND_ROWS)]
+    with Running(console="read") as service:
+        service.execute("CREATE TABLE bench.public.t (id INT, name VARCHAR)")
+        with service.client() as client:
+            channel = client.open_channel("c", table="bench.public.t")
+            # The first two rounds warm up.
+            for number in range(2 * options.rounds + 2):
+                has_browsers = number % 2 == 1
+                watching = open_browsers(service, options.browsers)
+                with watching if has_browsers else contextlib.nullcontext():
+                    began = time.perf_counter()
+                    channel.insert_rows(rows, offset_token=str(number))
+                    channel.wait_for_commit(str(number))
+                    rate = ROUND_ROWS / (time.perf_counter() - began)
+                if number > 1:
+                    rates[has_browsers].append(rate)
+    alone, watched = (statistics.median(rates[each]) for each in (False, True))
+    for name, has_browsers in (("alone", False), (f"{options.browsers} browsers", True)):
+        print(f"{name:14} {' '.join(f'{rate:10,.0f}' for rate in rates[has_browsers])} rows/s")
+    cost = 1 - watched / alone
+    mark = "  TOO MUCH" if cost > MAX_INGEST_COST else ""
+    print(f"cost of {options.browsers} browsers (medians): {cost:.1%}{mark}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--chunks", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--postgres", action="store_true", help="catalog on PostgreSQL")
+    parser.add_argument("--browsers", type=int, default=0, help="measure their cost for ingest")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    if options.browsers:
+        measure_ingest(options)
+    elif options.postgres:
+        with running_postgres() as url:
+            measure_pages(options, {"catalog_url": url})
+    else:
+        measure_pages(options, {})
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ PAGES = {
     "migrations": "/migrations",
     "query": "/query?sql=SELECT+origin,+count(*)+FROM+demo.public.flights+GROUP+BY+origin",
     "select": "/select?bucket=data&key=people.csv",
+    "pipes": "/pipes",
+    "trace": "/tables/DEMO/PUBLIC/FLIGHTS/trace?channel=EWR",
     "checks": "/checks",
     "functions": "/functions",
     "login": "/login",

@@ -39,6 +39,7 @@ from snowmelt.client.transport import Transport
 from snowmelt.config_file import find_profile
 from snowmelt.errors import ClientClosed, ConfigurationError, ProfileNotFound, SnowmeltError
 from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.notebook_tables import render_notebook_table
 from snowmelt.schema.types import Compatibility, TableName, to_internal_name
 from snowmelt.wire.streaming import ResponseCode
 
@@ -194,6 +195,26 @@ class Client:
             f"<Client {self._transport.address.url}{user}: {len(status.channels)} open channels, "
             f"{status.waiting_bytes:,} bytes uncommitted>"
         )
+
+    def _repr_html_(self) -> str:
+        """Return the open channels as a table, for notebooks."""
+        rows = [
+            (
+                each.name,
+                each.table,
+                each.inserted_rows,
+                each.committed_rows,
+                each.waiting_rows,
+                each.refused_rows,
+                each.committed_token,
+            )
+            for each in (() if self._closed else self.status().channels)
+        ]
+        columns = (
+            *("channel", "table", "inserted rows", "committed rows", "waiting rows"),
+            *("rejected rows", "committed token"),
+        )
+        return render_notebook_table(columns, rows, repr(self).strip("<>"))
 
     @property
     def name(self) -> str:

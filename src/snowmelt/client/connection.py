@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from snowmelt.client.auth import (
     CallbackTokenProvider,
@@ -67,3 +69,46 @@ def _make_oauth_provider(
     return RefreshTokenProvider(
         oauth, endpoint, settings.clock, ssl_context=make_ssl_context(settings.ca_file)
     )
+
+
+class ServiceConnection:
+    """Base of clients that send one request after another. A context manager closes its connections."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        user: str | None,
+        private_key: str | bytes | Path | None,
+        oauth: OAuth | str | Callable[[], str] | None,
+        ca_file: str | None,
+        timeout_s: float,
+    ) -> None:
+        self._transport = make_transport(
+            url,
+            ClientSettings(ca_file=ca_file),
+            user=user,
+            private_key=private_key,
+            oauth=oauth,
+            timeout_s=timeout_s,
+        )
+
+    @property
+    def url(self) -> str:
+        """The address of the service."""
+        return self._transport.address.url
+
+    def close(self) -> None:
+        """Close connections."""
+        self._transport.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

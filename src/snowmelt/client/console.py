@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
-from snowmelt.client.connection import make_transport
-from snowmelt.client.settings import ClientSettings
+from snowmelt.client.connection import ServiceConnection
 from snowmelt.errors import AuthenticationFailed, ServiceUnavailable, StatementFailed
 
 _API_PATH = "/console/api/v1"
 _TIMEOUT_S = 30.0
 
 
-class ConsoleClient:
+class ConsoleClient(ServiceConnection):
     """Reads the console of a service as the user of a key."""
 
     def __init__(
@@ -43,19 +41,14 @@ class ConsoleClient:
         """
         self.has_key = private_key is not None
         self._role = role
-        self._transport = make_transport(
+        super().__init__(
             url,
-            ClientSettings(ca_file=ca_file),
             user=user,
             private_key=private_key,
             oauth=None,
+            ca_file=ca_file,
             timeout_s=_TIMEOUT_S,
         )
-
-    @property
-    def url(self) -> str:
-        """The address of the service."""
-        return self._transport.address.url
 
     def fetch(self, path: str, **query: str) -> dict[str, Any]:
         """Return the document at a path of the console's JSON.
@@ -81,18 +74,3 @@ class ConsoleClient:
                 url=self.url, reason="it has no console (setting console, or an older version)"
             )
         raise StatementFailed(reason=message or f"HTTP {status}", code="http_error")
-
-    def close(self) -> None:
-        """Close connections."""
-        self._transport.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -6,14 +6,12 @@ import socket
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import msgspec
 
 from snowmelt.client.auth import OAuth
-from snowmelt.client.connection import make_transport
-from snowmelt.client.settings import ClientSettings
+from snowmelt.client.connection import ServiceConnection
 from snowmelt.errors import (
     AuthenticationFailed,
     ServiceUnavailable,
@@ -47,7 +45,7 @@ class StatementRows(NamedTuple):
         return render_notebook_table(self.columns, self.rows, f"Rows: {len(self.rows):,}")
 
 
-class StatementClient:
+class StatementClient(ServiceConnection):
     """Runs SQL statements on a service, one at a time. Thread-safe.
 
     Queries of table rows are not accepted: query engines read the tables.
@@ -82,12 +80,12 @@ class StatementClient:
             ConfigurationError: If an argument is invalid.
         """
         self._role, self._database, self._schema = role, database, schema
-        self._transport = make_transport(
+        super().__init__(
             url,
-            ClientSettings(ca_file=ca_file),
             user=user,
             private_key=private_key,
             oauth=oauth,
+            ca_file=ca_file,
             timeout_s=_TIMEOUT_S,
         )
 
@@ -102,7 +100,7 @@ class StatementClient:
             UnknownOutcome: If the connection broke before the response. The statement may have run.
         """
         request = StatementRequest(statement, self._database, self._schema, self._role)
-        url = self._transport.address.url
+        url = self.url
         try:
             status, body = self._transport.post_once(STATEMENTS_PATH, msgspec.json.encode(request))
         except ServiceUnavailable as error:
@@ -117,21 +115,6 @@ class StatementClient:
             except (msgspec.DecodeError, ValueError) as error:
                 raise _unknown_outcome(url, f"its response cannot be parsed ({error})") from error
         raise _make_error(url, status, body)
-
-    def close(self) -> None:
-        """Close connections."""
-        self._transport.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _make_error(url: str, status: int, body: bytes) -> Exception:

@@ -59,6 +59,7 @@ from snowmelt.loaders.reject_publisher import (
     write_reject_files,
 )
 from snowmelt.loaders.row_and_reject_files import merge_small_files
+from snowmelt.schema.notebook_tables import render_notebook_table
 from snowmelt.schema.types import TableName
 from snowmelt.storage.overwrite_protection import check_output_outside_deployment
 from snowmelt.table.load_commit import (
@@ -173,6 +174,17 @@ class CopyResult:
             self.load_id,
             self.truncated_values,
         )
+
+    def _repr_html_(self) -> str:
+        """Return counts, failed files and the most frequent reasons as tables, for notebooks."""
+        parts = [render_notebook_table(self.COLUMNS, [self.to_row()], f"COPY into {self.table}")]
+        if self.failed_files:
+            failed = render_notebook_table(("file", "error"), self.failed_files, "Failed files")
+            parts.append(failed)
+        if self.reject_reasons:
+            reasons = [(count, reason) for reason, count in self.reject_reasons]
+            parts.append(render_notebook_table(("records", "reason"), reasons, "Rejected records"))
+        return "".join(parts)
 
 
 def run_copy(

@@ -35,7 +35,7 @@ def test_top_shows_the_overview_once(
 ) -> None:
     assert main(["top", "--once", *connection_options(service)]) == 0
     shown = capsys.readouterr().out
-    assert "Nothing is wrong that the catalog knows of" in shown
+    assert "The catalog shows no problem" in shown
     assert "DEMO.PUBLIC.T" in shown
     assert "rows/s" in shown
     assert main(["top", "--once", "--format", "json", *connection_options(service)]) == 0

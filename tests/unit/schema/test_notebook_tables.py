@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
+from snowmelt.catalog.jobs.load_history import LoadTotals
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.client.channel import InsertResult
 from snowmelt.client.statements import StatementRows
+from snowmelt.loaders.copy_job import CopyResult
 from snowmelt.schema.notebook_tables import render_notebook_table
+from snowmelt.schema.types import TableName
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -41,3 +44,17 @@ def test_results_show_themselves() -> None:
     assert "script" not in Cells(rows).tags
     assert "Table T created." in StatementResult(message="Table T created.")._repr_html_()
     assert "No row was rejected" in InsertResult()._repr_html_()
+
+
+def test_a_load_shows_counts_failed_files_and_reasons_as_text() -> None:
+    result = CopyResult(
+        "load-1",
+        TableName("D", "S", "T"),
+        LoadTotals(files=2, rows=1, rejects=1, bytes=10),
+        skipped_files=0,
+        reject_reasons=((HOSTILE, 1),),
+        failed_files=((HOSTILE, "it is no CSV"),),
+    )
+    shown = Cells(result._repr_html_())
+    assert "script" not in shown.tags
+    assert {"load-1", HOSTILE, "it is no CSV", "Rejected records"} <= set(shown.texts)

@@ -1,8 +1,8 @@
-"""Views of the catalog for people: pages of rows by key, as one role may see them. Read only.
+"""Read-only lists of the catalog, as one role may see them, with keyset pagination.
 
-The console, its JSON and `snowmelt … list` show these views.
+The console, its JSON, SHOW of histories and `snowmelt … list` show these lists.
 
-`paging`: pages of rows that continue after the key of the last row.
+`paging`: keyset pagination and counts.
 `visibility`: the tables that a role may see, and whose contents it may see.
 `channels`: channels with lag, owner and rejections, and the history of one.
 `tables`: tables with backlog and last commit, and the figures of one.

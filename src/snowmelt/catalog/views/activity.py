@@ -1,7 +1,7 @@
 """Rows per second, freshness and rejected rows of the last hour, from the chunks in the catalog.
 
-Each reading reads only the chunks that came since the previous one, so that a catalog with a million
-chunks costs no more than one with a thousand. Nothing is stored.
+Each read fetches only the chunks registered since the previous read, so the cost does not depend on the
+size of the catalog. Nothing is stored.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Pages of rows that continue after the key of the last row.
+"""Keyset pagination: a page starts after the key of the last row of the previous page.
 
-A page costs the same wherever it is, and rows that come or go move no page.
+Every page costs the same. Inserted and deleted rows do not shift later pages.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class Console:
         if action.changes and fields:
             if not self._is_writable:
                 raise PrivilegeMissing(
-                    "The console of this service is read only. Run the statement with `snowmelt"
+                    "The console of this service is read-only. Run the statement with `snowmelt"
                     " sql`, or set SNOWMELT_CONSOLE=write.",
                     privilege="write",
                 )

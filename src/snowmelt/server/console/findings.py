@@ -1,6 +1,6 @@
-"""What is wrong with the installation: sentences with a remedy, worst first.
+"""Problems of the installation, each as a sentence with a remedy, the worst first.
 
-Findings come from the catalog, the stage and the disk. Other checks add theirs as sources.
+They are found in the catalog, the stage and the disk. `ConsoleParts.finding_sources` adds others.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def check_services(page: PageRequest) -> Iterator[ConsoleProblem]:
         if not service.is_running(page.now) and service.url not in running:
             yield ConsoleProblem(
                 WRONG,
-                f"The service at {service.url} on host {service.host} stopped without signing off.",
+                f"The service at {service.url} on host {service.host} stopped without a shutdown.",
                 "Start it again, and read the end of its log.",
                 since=service.seen_at,
             )

@@ -1,4 +1,4 @@
-"""The frame of each page, and what pages are made of: tables, figures, charts, forms."""
+"""The document around each page, and its parts: tables, figures, charts, forms."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of a page that is sent again when it changes."""
+    """A part of a page that the service sends again when it changes."""
 
     name: str
     content: Html
@@ -43,7 +43,7 @@ Block: TypeAlias = "Html | Region"
 
 @dataclass(frozen=True, slots=True)
 class ConsolePage:
-    """A page: its title, the question it answers, its parts, and how to get the same elsewhere."""
+    """A page: its title, its question, its parts, and equivalent commands, statements and addresses."""
 
     title: str
     question: str
@@ -85,7 +85,7 @@ def channel_path(table: TableName, channel: str) -> str:
 
 
 def table_link(name: TableName | None) -> Html:
-    """Return a link to a table's page; a dash for a table that is gone."""
+    """Return a link to a table's page, or a dash for a deleted table."""
     if name is None:
         return Html("–")
     database, schema, table = map(cut, name.display_name)
@@ -358,7 +358,7 @@ def bar_chart(values: Sequence[float], *, title: str, unit: str, labels: Sequenc
 
 
 def empty(sentence: str, *lines: str) -> Html:
-    """Return what stands where nothing is yet: a sentence, and commands that change it."""
+    """Return an empty state: a sentence, and the commands that fill the list."""
     commands = tag("pre", tag("code", "\n".join(lines))) if lines else EMPTY
     return tag("div", tag("p", sentence), commands, class_="empty")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.clock import Clock
-from snowmelt.errors import ServiceBusy
+from snowmelt.errors import ServiceBusy, SnowmeltError
 from snowmelt.server.console.request_guard import SECURITY_HEADERS
 
 if TYPE_CHECKING:
@@ -117,7 +117,14 @@ class LiveStreams:
         sent: dict[str, bytes] = {}
         said_at = self._clock.monotonic()
         while not (disconnected.done() or stopping.done()):
-            if not await check():
+            try:
+                is_valid = await check()
+            except SnowmeltError as error:
+                # The response has begun: it cannot become an error. Send nothing until a check succeeds.
+                _log.warning("console: cannot check the session of a live page: %s", error)
+                await self._wait(disconnected, stopping)
+                continue
+            if not is_valid:
                 await send(_event("event: expired\ndata: {}\n\n"))
                 return
             regions = await self._read(shared, make)
@@ -134,11 +141,11 @@ class LiveStreams:
                 # Proxies close connections on which nothing passes.
                 await send(_event(": still here\n\n"))
                 said_at = now
-            await asyncio.wait(
-                [disconnected, stopping],
-                timeout=self.interval_s,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            await self._wait(disconnected, stopping)
+
+    async def _wait(self, *ends: asyncio.Future[Any]) -> None:
+        """Wait until the next round, or until the stream ends."""
+        await asyncio.wait(ends, timeout=self.interval_s, return_when=asyncio.FIRST_COMPLETED)
 
     async def _read(
         self, shared: _Shared, make: Callable[[], Awaitable[Mapping[str, str]]]

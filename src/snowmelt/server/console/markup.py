@@ -1,6 +1,6 @@
-"""HTML that escapes what it shows: a text is data unless it was made here.
+"""HTML elements. Text is escaped unless it is an `Html`, which only this module creates from text.
 
-Control and bidirectional characters are made visible, so that a name cannot pretend to be another.
+Control and bidirectional characters are shown as code points, so that two names cannot look alike.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _VISIBLE_CONTROLS = frozenset("\n\t")
 
 
 class Html(str):
-    """Markup. Anything else is escaped where it becomes part of markup."""
+    """Escaped markup. Any other string is escaped when it is added to markup."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ def join(*children: Child) -> Html:
 
 
 def escape(text: str) -> Html:
-    """Return a text as markup, with invisible characters made visible."""
+    """Return escaped text, with invisible characters as code points."""
     if not text.isprintable():
         text = "".join(map(_make_visible, text))
     return Html(html.escape(text))

@@ -1,4 +1,4 @@
-"""What a page may use: the session, what its role may see, the catalog, and parameters."""
+"""Input of a page: session, visibility of its role, catalog and parameters."""
 
 from __future__ import annotations
 

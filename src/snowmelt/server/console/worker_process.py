@@ -16,7 +16,7 @@ from snowmelt.catalog.objects import s3_buckets
 from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
 from snowmelt.catalog.sql.cursor import parse_table_name
 from snowmelt.clock import SystemClock
-from snowmelt.config import Settings
+from snowmelt.config import Settings, set_numba_cache_dir
 from snowmelt.errors import PrivilegeMissing
 from snowmelt.server.console.workers import (
     CallsResult,
@@ -229,4 +229,6 @@ if __name__ == "__main__":
 
     _settings = Settings.load()
     configure_logging(_settings)
+    # With the compiled kernels of the service.
+    set_numba_cache_dir(_settings.data_dir / "compiled")
     run_tasks(_settings, sys.stdin.buffer, sys.stdout.buffer)

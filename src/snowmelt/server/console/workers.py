@@ -1,6 +1,6 @@
-"""Processes for what the console runs beside queries: SELECTs on objects, replays and traces.
+"""Child processes for SELECTs on objects, replays, traces and call logs.
 
-A process that exceeds its time is killed; the service and its other requests do not notice.
+A process that exceeds its time limit is killed. The service and its other requests continue.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from snowmelt.server.request_process import RequestProcess
 _MODULE = "snowmelt.server.console.worker_process"
 _MAX_PROCESSES = 2
 _REPLAY_TIMEOUT_S = 300.0
+# The first task of a process imports its modules. The first SELECT may compile its kernels.
+_FIRST_TASK_ALLOWANCE_S = 60.0
 
 
 class SelectTask(msgspec.Struct, tag="select"):
@@ -185,7 +187,9 @@ class ConsoleWorkers:
         return await loop.run_in_executor(self._threads, partial(self._request, request, timeout_s))
 
     def _request(self, request: bytes, timeout_s: float) -> bytes:
-        process = self._take_process()
+        process, is_new = self._take_process()
+        if is_new:
+            timeout_s += _FIRST_TASK_ALLOWANCE_S
         try:
             response = process.request(request, timeout_s)
         finally:
@@ -202,12 +206,14 @@ class ConsoleWorkers:
             raise StatementFailed(reason=reason)
         return response.get_body()
 
-    def _take_process(self) -> RequestProcess:
+    def _take_process(self) -> tuple[RequestProcess, bool]:
+        """Return an idle process, or a new one; True for a new one."""
         with self._lock:
             found = self._idle.pop() if self._idle else None
         if found is not None and not found.is_running():
             found.stop()
             found = None
+        is_new = found is None
         process = found or RequestProcess(self._settings, _MODULE)
         with self._lock:
             closed = self._closed
@@ -215,4 +221,4 @@ class ConsoleWorkers:
         if closed:
             process.stop()
             raise ServiceBusy(reason="it is stopping")
-        return process
+        return process, is_new

@@ -78,7 +78,7 @@ def _render(found: dict[str, Any], url: str) -> RenderableType:
     now = dt.datetime.fromisoformat(found["at"])
     lines: list[RenderableType] = [Text(f"{url} as {found['role']}, {now:%H:%M:%S} UTC", "bold")]
     if not found["findings"]:
-        lines.append(Text("● Nothing is wrong that the catalog knows of.", "green"))
+        lines.append(Text("● The catalog shows no problem.", "green"))
     for each in found["findings"][:_MAX_FINDINGS]:
         is_wrong = each["severity"] == "wrong"
         lines.append(

@@ -1,9 +1,9 @@
 """Pages of the console.
 
 `routes`: paths and their pages.
-`actions`: paths of pages that wait for other processes, or change something.
-`action`: what such a page may use.
-`overview`: is anything wrong, and how fresh are the rows.
+`actions`: paths of pages that use child processes or change data.
+`action`: type and input of such a page.
+`overview`: problems, throughput, freshness and services.
 `channels`: the list of channels, and one channel.
 `tables`: the list of tables, and one table.
 `loads`: loads with files and rejects, positions of streams, migrations.

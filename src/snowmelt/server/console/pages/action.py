@@ -1,4 +1,4 @@
-"""What a page with a form is, and what it may use."""
+"""Pages with a form, and their input."""
 
 from __future__ import annotations
 

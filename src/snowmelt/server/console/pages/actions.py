@@ -1,4 +1,4 @@
-"""Paths of pages that wait for other processes, or change something."""
+"""Paths of pages that use child processes or change data."""
 
 from __future__ import annotations
 

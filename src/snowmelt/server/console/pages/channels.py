@@ -1,4 +1,4 @@
-"""Channels: find the one that is late, and say why."""
+"""Channels: the list with states and owners, and one channel with commits and history."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def _render_state(page: PageRequest, channel: ChannelView, chunks: list[ChunkVie
             (
                 "Rejected rows",
                 format_number(channel.rejected_rows),
-                "row API; others tell their client",
+                "counted for the row API only",
             ),
             *errors,
             (
@@ -221,7 +221,7 @@ def _render_commits(page: PageRequest, channel: ChannelView, chunks: list[ChunkV
     if not chunks:
         return panel(
             "Recent commits",
-            empty("The newest 200 chunks of the table have no rows of this channel."),
+            empty("None of the newest 200 chunks of the table has rows of this channel."),
         )
     recent = list(reversed(chunks[:_MAX_CHART_CHUNKS]))
     labels = [each.registered_at.strftime("%H:%M:%S UTC") for each in recent]
@@ -271,7 +271,7 @@ def _latency_s(chunk: ChunkView) -> float | None:
 
 def _render_history(page: PageRequest, events: list[ChannelEvent]) -> Html:
     if not events:
-        return panel("History", empty("Its history is older than history_retention_s."))
+        return panel("History", empty("No event is younger than history_retention_s."))
     return panel(
         "History",
         data_table(

@@ -1,4 +1,4 @@
-"""Overview: what is wrong, what to do, and how fresh the rows are."""
+"""Overview: problems with remedies, throughput, freshness, backlog and services."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def show_overview(page: PageRequest) -> ConsolePage:
 def _render_findings(page: PageRequest) -> Html:
     found = list_findings(page)
     if not found:
-        return tag("p", "Nothing is wrong that the catalog knows of.", class_="allwell")
+        return tag("p", "The catalog shows no problem.", class_="allwell")
     return tag("ul", (_render_finding(each, page) for each in found), class_="findings")
 
 
@@ -92,7 +92,7 @@ def _render_figures(page: PageRequest, activity: Activity | None) -> Html:
             (
                 "Rejected rows",
                 f"{format_number(activity.rejected_per_minute)}/min",
-                f"row API, {format_number(activity.rejected_total)} in all",
+                f"row API only, {format_number(activity.rejected_total)} in total",
             ),
             ("Last commit", age(activity.last_commit_at, page.now), "of any channel"),
         ]

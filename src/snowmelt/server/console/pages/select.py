@@ -178,7 +178,7 @@ def _render_objects(page: PageRequest) -> Html:
     controls = filter_form(
         "/select",
         tag("input", type="hidden", name="bucket", value=chosen.name),
-        text_field("prefix", "Objects that begin with", prefix, autocomplete="off"),
+        text_field("prefix", "Prefix of the objects", prefix, autocomplete="off"),
     )
     if chosen.backend is not None:
         return panel(
@@ -204,7 +204,7 @@ def _render_objects(page: PageRequest) -> Html:
         if privileges.allows("READ", each.key)
     ]
     if not found:
-        return panel(f"Objects of {chosen.name}", controls, empty("No object begins so."))
+        return panel(f"Objects of {chosen.name}", controls, empty("No object has this prefix."))
     rows = [
         (
             link(decode_key(each.key), "/select", bucket=chosen.name, key=decode_key(each.key)),
