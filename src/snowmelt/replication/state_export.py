@@ -62,15 +62,17 @@ class StateSource:
         """Return True if an answer would have changes, or something else that the follower must know."""
         with self._source.database.reading() as connection:
             group = failover_groups.find_group(connection)
+            slots = {slot.site: slot for slot in failover_groups.list_slots(connection)}
             return (
                 group is None
+                or request.site not in slots
                 or request.point is None
                 or request.closes
                 or bool(request.reported)
                 or not group.is_primary
                 or group.epoch != request.epoch
                 or group.point != request.point
-                or (group.protected_from is None and group.kind == "FAILOVER")
+                or (group.kind == "FAILOVER" and slots[request.site].protected_from is None)
                 or _has_unnumbered_changes(connection)
             )
 
@@ -147,7 +149,7 @@ class StateSource:
             since=None if is_whole else request.point,
             sites=tuple(sorted({*group.settings.allowed_sites, group.site})),
             tokens=group.settings.tokens,
-            protected_from=group.protected_from,
+            protected_from=None if slot is None else slot.protected_from,
             state_at=model.to_microseconds(now),
             warehouse_root=self._source.warehouse.to_address(""),
             catalog_version=SCHEMA_VERSION,
@@ -160,7 +162,7 @@ class StateSource:
             response.site_number = request.site_number
             return response
         if not is_whole:
-            failover_groups.save_reported_channels(connection, request.reported)
+            failover_groups.save_reported_channels(connection, request.site, request.reported)
         is_current = not is_whole and request.point == group.point
         has_changes = is_whole or not is_current or _has_unnumbered_changes(connection)
         if request.closes and is_current and group.kind == "FAILOVER":
@@ -173,7 +175,7 @@ class StateSource:
                 response.role = SiteRole.FENCED
                 response.handed_over = True
                 return response
-        protects = is_current and group.kind == "FAILOVER" and group.protected_from is None
+        protects = is_current and group.kind == "FAILOVER" and response.protected_from is None
         if has_changes or protects:
             response.point += 1
             connection.execute(
@@ -181,7 +183,7 @@ class StateSource:
             )
             failover_groups.update_group(connection, point=response.point)
         if protects:
-            failover_groups.protect_tokens(connection, response.point)
+            failover_groups.protect_tokens(connection, request.site, response.point)
             response.protected_from = response.point
         if is_whole:
             self._hold_objects(connection, request.site, now)

@@ -336,6 +336,38 @@ def test_a_removed_follower_holds_no_token(two_sites: TwoSites) -> None:
     assert read_reported(first) is None
 
 
+def test_a_token_is_reported_when_every_follower_has_it(tmp_path: Path) -> None:
+    sites = TwoSites(tmp_path, None, None)
+    third = sites.add_follower("SITE3")
+    first = sites.first
+    first.house.create()
+    first.house.put(numbers(0, 10), token="10")
+    for site in (sites.second, third):
+        while site.pull(first).has_changes:
+            pass
+    first.house.put(numbers(10, 10), token="20")
+    while sites.second.pull(first).has_changes:
+        pass
+    reported = read_reported(first)
+    assert reported is not None
+    assert reported.offset_token == "10", "the third site may be promoted"
+    while third.pull(first).has_changes:
+        pass
+    reported = read_reported(first)
+    assert reported is not None
+    assert reported.offset_token == "20"
+    # A site that is removed holds nothing back.
+    first.house.put(numbers(20, 10), token="30")
+    while sites.second.pull(first).has_changes:
+        pass
+    run(first, "ALTER FAILOVER GROUP g REMOVE site3 FROM ALLOWED_ACCOUNTS")
+    reported = read_reported(first)
+    assert reported is not None
+    assert reported.offset_token == "30"
+    third.house.close()
+    sites.close()
+
+
 # Promotion.
 
 

@@ -458,7 +458,7 @@ dropped_files = _define_table("dropped_files", "file text!, dropped_at time")
 # of this site: `primary`, `closing` (about to hand over), `secondary` or `fenced` (a former primary).
 # `epoch` numbers the lines of history; each promotion begins a new one. `point` is the last numbered state of
 # a primary, and on other sites the one that they have. From `protected_from` on a primary reports only
-# offset tokens that a secondary has. A secondary may be promoted once it has the state `promotable_from`.
+# offset tokens that its followers have. A secondary may be promoted once it has the state `promotable_from`.
 # `settings` is JSON, written by `objects.failover_groups`.
 failover_groups = _define_table(
     "failover_groups",
@@ -469,7 +469,8 @@ failover_groups = _define_table(
 )
 # Sites that follow this one. `point` is the last state that the site has, NULL before its first one.
 replica_slots = _define_table(
-    "replica_slots", "site text!, site_number int, url text?, point bigint?, requested_at time"
+    "replica_slots",
+    "site text!, site_number int, url text?, point bigint?, protected_from bigint?, requested_at time",
 )
 # Rows of replicated tables that were written, by their keys as JSON arrays. The transaction that takes the
 # next state sets `point`.
@@ -481,7 +482,7 @@ changed_rows = _define_table(
 # Channels as the secondaries have them.
 reported_channels = _define_table(
     "reported_channels",
-    "channel_id bigint!, client_sequencer bigint, row_sequencer bigint, offset_token text?",
+    "site text!, channel_id bigint!, client_sequencer bigint, row_sequencer bigint, offset_token text?",
 )
 # What a former primary had alone when it joined the new line. `detail` is JSON.
 diverged_changes = _define_table(

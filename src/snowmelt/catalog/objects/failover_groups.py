@@ -38,6 +38,7 @@ _CHANGED = model.changed_rows
 _REPORTED = model.reported_channels
 _CHANNELS = model.channels
 _DIVERGED = model.diverged_changes
+_CHANNEL_STATE = ("client_sequencer", "row_sequencer", "offset_token")
 
 
 class SiteRole(StrEnum):
@@ -123,6 +124,7 @@ class ReplicaSlot:
     site_number: int
     url: str | None
     point: int | None
+    protected_from: int | None
     requested_at: dt.datetime
 
 
@@ -260,11 +262,11 @@ def update_settings(
     update_group(connection, settings=msgspec.json.encode(settings).decode())
     gone = [slot.site for slot in list_slots(connection) if slot.site not in settings.allowed_sites]
     if gone and group.is_primary:
-        connection.execute(sa.delete(_SLOTS).where(_SLOTS.c.site.in_(gone)))
-        if not list_slots(connection):
+        for table in (_SLOTS, _REPORTED):
+            connection.execute(sa.delete(table).where(table.c.site.in_(gone)))
+        if not any(slot.protected_from for slot in list_slots(connection)):
             # No site can confirm a token any longer.
             update_group(connection, protected_from=None)
-            connection.execute(sa.delete(_REPORTED))
 
 
 def update_group(connection: sa.Connection, **values: object) -> None:
@@ -331,10 +333,13 @@ def record_request(
     return known[site]
 
 
-def save_reported_channels(connection: sa.Connection, reported: Iterable[ReportedChannel]) -> None:
+def save_reported_channels(
+    connection: sa.Connection, site: str, reported: Iterable[ReportedChannel]
+) -> None:
     """Record states of channels that a follower has. A state never goes back."""
     rows = [
         {
+            "site": site,
             "channel_id": each.channel_id,
             "client_sequencer": each.client_sequencer,
             "row_sequencer": each.row_sequencer,
@@ -347,8 +352,8 @@ def save_reported_channels(connection: sa.Connection, reported: Iterable[Reporte
         new = insert.excluded
         connection.execute(
             insert.on_conflict_do_update(
-                index_elements=["channel_id"],
-                set_={name: new[name] for name in rows[0] if name != "channel_id"},
+                index_elements=["site", "channel_id"],
+                set_={name: new[name] for name in _CHANNEL_STATE},
                 where=sa.tuple_(_REPORTED.c.client_sequencer, _REPORTED.c.row_sequencer)
                 <= sa.tuple_(new.client_sequencer, new.row_sequencer),
             ),
@@ -356,49 +361,64 @@ def save_reported_channels(connection: sa.Connection, reported: Iterable[Reporte
         )
 
 
-def protect_tokens(connection: sa.Connection, point: int) -> None:
-    """Report only replicated tokens from a state on.
+def protect_tokens(connection: sa.Connection, site: str, point: int) -> None:
+    """Report only tokens that a follower has, from a state on.
 
-    What was reported until now is in that state, and no follower may be promoted before it has it.
+    What was reported until now is in that state, and the follower may not be promoted before it has it. So
+    it counts as confirmed.
     """
-    connection.execute(sa.delete(_REPORTED))
-    names = ("channel_id", "client_sequencer", "row_sequencer", "offset_token")
+    connection.execute(sa.delete(_REPORTED).where(_REPORTED.c.site == site))
+    names = ("channel_id", *_CHANNEL_STATE)
+    columns = (_CHANNELS.c[name] for name in names)
     connection.execute(
-        sa.insert(_REPORTED).from_select(names, sa.select(*(_CHANNELS.c[name] for name in names)))
+        sa.insert(_REPORTED).from_select(
+            ("site", *names), sa.select(sa.literal(site, sa.Text), *columns)
+        )
     )
+    connection.execute(sa.update(_SLOTS).where(_SLOTS.c.site == site).values(protected_from=point))
     update_group(connection, protected_from=point)
 
 
 def find_reported_channels(
     connection: sa.Connection, names: Collection[tuple[int, str]]
 ) -> dict[tuple[int, str], ReportedChannel] | None:
-    """Return the replicated states of channels, given as (table ID, name).
+    """Return the states of channels that all followers have, given as (table ID, name).
 
     None if all committed tokens may be reported: there is no group, or it does not protect tokens. A channel
-    that no follower has is missing.
+    that a follower lacks is missing: any of them may be promoted.
     """
     group = find_group(connection)
     if group is None or not group.protects_tokens:
         return None
-    found = {}
+    sites = [slot.site for slot in list_slots(connection) if slot.protected_from is not None]
+    states: dict[tuple[int, str], list[ReportedChannel]] = {}
     for table_id in sorted({table_id for table_id, _ in names}):
         wanted = [name for each, name in names if each == table_id]
         query = (
             sa.select(_CHANNELS.c.name, _REPORTED)
             .join(_REPORTED, _REPORTED.c.channel_id == _CHANNELS.c.channel_id)
-            .where(_CHANNELS.c.table_id == table_id, _CHANNELS.c.name.in_(wanted))
+            .where(
+                _CHANNELS.c.table_id == table_id,
+                _CHANNELS.c.name.in_(wanted),
+                _REPORTED.c.site.in_(sites),
+            )
         )
         for row in connection.execute(query):
-            found[table_id, row.name] = ReportedChannel(
+            state = ReportedChannel(
                 row.channel_id, row.client_sequencer, row.row_sequencer, row.offset_token
             )
-    return found
+            states.setdefault((table_id, row.name), []).append(state)
+    return {
+        key: min(each, key=lambda state: (state.client_sequencer, state.row_sequencer))
+        for key, each in states.items()
+        if len(each) == len(sites)
+    }
 
 
 def find_unreported_channels(
     connection: sa.Connection, positions: Collection[tuple[int, str, int]]
 ) -> set[tuple[int, str]]:
-    """Return the channels whose last commit no follower has yet, although tokens are protected.
+    """Return the channels whose last commit a follower lacks, although tokens are protected.
 
     Channels are given as (table ID, name, row sequencer).
     """
