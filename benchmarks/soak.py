@@ -97,6 +97,11 @@ LOOPS = {
         _faults("tests/fault/test_check_finds.py"),
         {"SNOWMELT_TEST_DAMAGES": "25"},
     ),
+    "failover-model": Loop(
+        "the protocol between two sites on 120,000 random schedules of crashes, cuts and promotions",
+        _faults("tests/model/test_failover_model.py"),
+        {"SNOWMELT_TEST_SCHEDULES": "120000"},
+    ),
     "faults": Loop(
         "all tests that kill processes or take a disk, a stage or a catalog away",
         _faults("tests/fault"),

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from snowmelt.catalog.db.database import Database, DatabaseServerClock, open_and_upgrade_database
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.model.records import ACCOUNTADMIN
+from snowmelt.catalog.objects import failover_groups
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.encryption_keys import KeyRing, open_or_create_keyring
 from snowmelt.catalog.views.activity import ActivityMonitor
@@ -394,6 +395,9 @@ def _ensure_dev_user(database: Database, clock: Clock) -> str:
         try:
             access_control.find_user(connection, DEV_USER)
         except NotFound:
+            if not failover_groups.is_writable(connection):
+                # A secondary has the users of its primary.
+                return DEV_USER
             access_control.create_user(
                 connection, DEV_USER, default_role=ACCOUNTADMIN, now=clock.now()
             )
