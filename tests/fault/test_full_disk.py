@@ -170,7 +170,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_blob(
 
     small_disk.fill(service, but=64 * 1024)
     hasty.insert_rows(rows(10_000, 15_000, width=50), "14999")
-    said = ".* answers HTTP 503: " if uploaded else ""
+    said = ".* responded with HTTP 503: " if uploaded else ""
     with pytest.raises(ChannelInvalid, match=rf"Stage unavailable: {said}.*No space left"):
         hasty.flush(SOON)
     patient.insert_rows(rows(10, 5010, width=50), "5009")

@@ -160,7 +160,7 @@ def test_a_factory_that_is_not_there_is_refused_when_the_filter_is_created(
     copying.sql("CREATE OR REPLACE FILTER f AS NAME 'Missing' LIBRARY own")
     (copying.folder / "own.py").write_text("def broken(:\n")
     copying.sql(f"CREATE OR REPLACE LIBRARY own AS '{copying.folder / 'own.py'}'")
-    with pytest.raises(UserError, match=r"own\.py is no Python"):
+    with pytest.raises(UserError, match=r"own\.py is not valid Python"):
         copying.sql("CREATE OR REPLACE FILTER f AS NAME 'broken' LIBRARY own")
 
 

@@ -154,5 +154,5 @@ def test_what_cannot_be_streamed_is_told_in_a_sentence(
     lakehouse.create(replace=True)
     with pytest.raises(StreamingQueryException, match="Start the stream with a new checkpoint"):
         stream.run()
-    with pytest.raises(PySparkException, match="startingOffset = soon: it is earliest"):
+    with pytest.raises(PySparkException, match="startingOffset = soon: expected earliest"):
         Stream(spark, lakehouse, tmp_path / "never").run(startingOffset="soon")

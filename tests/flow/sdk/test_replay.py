@@ -139,4 +139,4 @@ def test_a_table_without_an_error_table_is_told(
     told = replay()
     assert (told.returncode, told.stdout) == (1, "")
     assert "has no error table" in told.stderr
-    assert "no instant" in replay("--since", "yesterday").stderr
+    assert "Expected a time" in replay("--since", "yesterday").stderr
