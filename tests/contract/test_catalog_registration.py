@@ -506,7 +506,12 @@ def test_a_registration_searches_by_index_only(
     with database.writing() as connection:
         sa.event.listen(connection, "before_cursor_execute", explain)
         registration.register_chunks(connection, [offer], now=world.now)
-    scans = [plan for plan in plans if plan[1].startswith("SCAN") and "CONSTANT" not in plan[1]]
+    scans = [
+        plan
+        for plan in plans
+        # There is at most one failover group.
+        if plan[1].startswith("SCAN") and "CONSTANT" not in plan[1] and "failover" not in plan[1]
+    ]
     assert len(plans) > 8
     # The sets that the statements get as JSON are read from end to end, and nothing else is.
     assert not [plan for plan in scans if "VIRTUAL TABLE" not in plan[1]], scans

@@ -61,7 +61,7 @@ def test_service_killed_around_the_commit_doubles_nothing(
 
 def test_a_service_that_is_away_is_one_sentence(service: ServiceProcess, key_pair: KeyPair) -> None:
     secure = service.url.replace("http://", "https://")
-    with pytest.raises(ServiceUnavailable, match=rf"write {service.url}; given up"):
+    with pytest.raises(ServiceUnavailable, match=rf"Use {service.url}; given up"):
         snowmelt.Client(
             secure,
             user="loader",
