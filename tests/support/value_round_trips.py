@@ -114,7 +114,7 @@ class Site:
 
 def names_column(row: Row, reason: str) -> bool:
     """Return True if a rejection names its column, or the whole line is not JSON."""
-    broken = ["is no JSON", "not JSON: number is infinity", "surrogate in string"]
+    broken = ["is not JSON", "not JSON: number is infinity", "surrogate in string"]
     return any(name in reason for name in (row.column.name, row.column.key, *broken))
 
 

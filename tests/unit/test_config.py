@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from snowmelt.cli.commands import replay
 from snowmelt.config import Settings, set_numba_cache_dir
 from snowmelt.errors import ConfigurationError
 from snowmelt.schema.types import DEFAULT_ZONE, Compatibility
@@ -69,12 +67,9 @@ def test_compiled_code_goes_elsewhere_only_where_the_package_cannot_be_written(
     assert os.environ == {"NUMBA_CACHE_DIR": str(tmp_path / "compiled")}
 
 
-def test_the_default_zone_of_the_row_api_and_of_replays_is_that_of_the_rules() -> None:
-    parser = argparse.ArgumentParser()
-    replay.add_arguments(parser)
+def test_the_default_zone_of_the_row_api_is_that_of_the_rules() -> None:
     zones = {
         Settings().rows_timezone,
-        parser.get_default("time_zone"),
         Compatibility.STRICT.default_zone.key,
         Compatibility.COPY.default_zone.key,
     }

@@ -58,12 +58,12 @@ def test_json_and_csv_say_the_same(snowmelt: Callable[..., Finished]) -> None:
     described = snowmelt("sql", "DESC TABLE demo.public.t", "--format", "json")
     rows = json.loads(described.stdout)
     assert rows == [
-        {"name": "a,b", "type": "NUMBER(38,0)", "nullable": False, "ordinal": 1},
-        {"name": "C", "type": "TIME(9)", "nullable": True, "ordinal": 2},
+        {"name": "a,b", "type": "NUMBER(38,0)", "nullable": False, "ordinal": 1, "default": None},
+        {"name": "C", "type": "TIME(9)", "nullable": True, "ordinal": 2, "default": None},
     ]
     listed = snowmelt("sql", "DESC TABLE demo.public.t", "--format", "csv").stdout
     assert list(csv.DictReader(listed.splitlines())) == [
-        {name: str(value).lower() if isinstance(value, bool) else str(value)
+        {name: str("" if value is None else value).lower() if name != "name" and name != "type" else value
          for name, value in row.items()}
         for row in rows
     ]  # fmt: skip

@@ -43,7 +43,7 @@ def test_a_file_that_is_replaced_at_once_is_read_again(tmp_path):
         (b" \n", "empty"),
         (b"one\ntwo", "several lines"),
         (b"one\r\nx-admin: yes", "several lines"),
-        (b"\xff\xfe", "no text"),
+        (b"\xff\xfe", "not UTF-8 text"),
         (b"s3cret" * 20_000, "too large"),
     ],
 )

@@ -158,7 +158,7 @@ def test_text_that_is_no_number_is_refused(text):
 
 
 def test_a_column_of_another_type_is_refused():
-    with pytest.raises(BatchInvalid, match=r"argument a0? is list<item: int64>"):
+    with pytest.raises(BatchInvalid, match=r"argument a0? has type list<item: int64>"):
         written([pa.array([[1]])], ["VARCHAR"])
 
 
