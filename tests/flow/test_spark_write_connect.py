@@ -66,7 +66,7 @@ told(int(lake.table("demo.public.copied").count()))
 try:
     frame.write.format("snowmelt").mode("overwrite").option("table", table).save()
 except PySparkException as error:
-    told("tables take rows and keep them" in str(error))
+    told("tables support only appends" in str(error))
 spark.stop()
 """
 
