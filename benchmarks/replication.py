@@ -1,23 +1,21 @@
-"""Benchmark of replication: what a failover group costs the primary, and how far a secondary is behind.
+"""Benchmark of replication: how far a secondary is behind.
 
-    uv run python benchmarks/replication.py [--seconds 20] [--rows-per-s 50000] [--turns 3]
+    uv run python benchmarks/replication.py [--seconds 20] [--rows-per-s 50000]
 
-Cost: registrations through HTTP without reading the stage, as fast as the service takes them, in turns
-without and with a group that a secondary follows. Lag: a client streams rows; for each chunk, the time
-from its registration at the primary until the catalog of the secondary has it.
+A client streams rows. For each chunk, the time from its registration at the primary until the catalog of
+the secondary has it.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime as dt
-import statistics
 import threading
 import time
 
 import sqlalchemy as sa
 from harness import Running
-from registering_load import TABLE, drive
+from registering_load import TABLE
 from report import Report
 
 from snowmelt.catalog import model
@@ -35,7 +33,8 @@ def _join(primary: Running, secondary: Running) -> None:
     key.chmod(0o600)
     clauses = f"USER = 'bench' PRIVATE_KEY = 'file:{key}'"
     primary.execute(
-        f"CREATE FAILOVER GROUP g ALLOWED_ACCOUNTS = two SITE = one ADDRESSES = ('{primary.url}') {clauses}"
+        f"CREATE FAILOVER GROUP g ALLOWED_ACCOUNTS = two SITE = one ADDRESSES = ('{primary.url}') "
+        f"{clauses}"
     )
     secondary.execute(
         f"CREATE FAILOVER GROUP g AS REPLICA OF one.g URL = '{primary.url}' SITE = two "
@@ -57,22 +56,6 @@ def _read_last_seq(running: Running) -> int:
         found = connection.execute(sa.select(sa.func.max(model.tables.c.last_seq))).scalar_one()
     database.close()
     return int(found)
-
-
-def _measure_cost(report: Report, options: argparse.Namespace) -> None:
-    rates: dict[str, list[float]] = {"without a group": [], "with a group": []}
-    for _ in range(options.turns):
-        for kind, found in rates.items():
-            with Running(verify="off") as primary, Running(empty=True) as secondary:
-                primary.execute(_CREATE)
-                if kind == "with a group":
-                    _join(primary, secondary)
-                drive(primary, 500, 2, staged=False)
-                found.append(drive(primary, options.per_s, options.seconds, staged=False).per_s)
-    for kind, found in rates.items():
-        report.add(f"registrations/s {kind}, SQLite", f"{statistics.median(found):,.0f}", "")
-    ratio = statistics.median(rates["with a group"]) / statistics.median(rates["without a group"])
-    report.add("cost of the group", f"{(1 - ratio) * 100:.1f} %", "≤ 7 %")
 
 
 def _measure_lag(report: Report, options: argparse.Namespace) -> None:
@@ -135,12 +118,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rows-per-s", type=int, default=50_000)
-    parser.add_argument("--per-s", type=int, default=6_000)
-    parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
     report = Report("replication", "Replication between two sites", ("what", "measured", "goal"))
     _measure_lag(report, options)
-    _measure_cost(report, options)
     report.keep()
 
 
