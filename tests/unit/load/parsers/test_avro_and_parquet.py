@@ -203,6 +203,59 @@ def test_an_orc_file_gives_the_rows_of_a_parquet_file() -> None:
         load("orc", other.getvalue(), MANY)
 
 
+INSTANTS = [1_593_565_323_000_001, -1, 0, 253_402_214_400_000_000]
+FIRST_NANOSECONDS = [1, 86_399_999_999_999, 0, 1_234]
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "America/New_York", "Asia/Kolkata", "+05:30"])
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_rejected_row_changes_no_other_row(zone: str | None, unit: str) -> None:
+    counts = [count * UNITS[unit] // 10**6 for count in INSTANTS[: 3 if unit == "ns" else 4]]
+    instants = [
+        dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=count * 10**6 // UNITS[unit])
+        for count in counts
+    ]
+    values = pa.array([*counts, None], pa.int64()).cast(pa.timestamp(unit, zone))
+    for nullable in (True, False):
+        columns = (
+            Column("NTZ", LogicalType.TIMESTAMP_NTZ, 1, scale=6),
+            Column("TZ", LogicalType.TIMESTAMP_TZ, 2, scale=6, nullable=nullable),
+            Column("D", LogicalType.DATE, 3),
+            Column("N", LogicalType.TIMESTAMP_NTZ, 4, scale=6, nullable=nullable),
+        )
+        data = parquet(ntz=values, tz=values, d=values, n=values)
+        rows, rejects = load("parquet", data, TableSchema(1, columns))
+        expected = [(at, at.replace(tzinfo=dt.UTC), 0, at.date(), at) for at in instants]
+        assert rows[: len(instants)] == expected
+        assert [each.record for each in rejects] == ([] if nullable else [len(instants) + 1])
+
+
+def test_nanoseconds_of_times_are_kept_beside_a_rejected_row() -> None:
+    column = Column("C", LogicalType.TIME, 1, scale=9, nullable=False)
+    data = parquet(c=pa.array([*FIRST_NANOSECONDS, None], pa.int64()).cast(pa.time64("ns")))
+    rows, rejects = load("parquet", data, TableSchema(1, (column,)))
+    assert [fine for _, fine in rows] == [each % 1000 for each in FIRST_NANOSECONDS]
+    assert len(rejects) == 1
+
+
+@pytest.mark.parametrize("kind", [LogicalType.VARIANT, LogicalType.TEXT])
+def test_nested_values_become_json(kind: LogicalType) -> None:
+    schema = TableSchema(1, (Column("V", kind, 1, length=100),))
+    cases = [
+        (pa.array([[("a", 1), ("b", None)]], pa.map_(pa.string(), pa.int8())), '{"a":1,"b":null}'),
+        (pa.array([[1]], pa.list_(pa.time64("ns"))), '["00:00:00.000000001"]'),
+        (pa.array([[1]], pa.list_(pa.timestamp("ns", "Asia/Kolkata"))), '["1970-01-01T00:00:00.000000001Z"]'),
+        (pa.array([{"f": 0.1}], pa.struct({"f": pa.float32()})), '{"f":0.10000000149011612}'),
+        (pa.array([[b"\xff"]]), None),
+        (pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int8())), None),
+    ]  # fmt: skip
+    for values, expected in cases:
+        rows, rejects = load("parquet", parquet(v=values), schema)
+        assert [row[0] for row in rows] == ([] if expected is None else [expected])
+        assert len(rejects) == (expected is None)
+
+
 def test_a_broken_parquet_file_fails_with_its_reason() -> None:
     for data in (parquet(i=[1])[:-9], b"garbage"):
         with pytest.raises(PhaseFailed, match="not a Parquet file, or broken"):
