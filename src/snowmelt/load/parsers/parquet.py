@@ -208,7 +208,9 @@ def _normalize_field(field: pa.Field) -> pa.Field:
 
 def _get_row(batch: pa.RecordBatch, row_index: int) -> dict[str, object]:
     """Return one row. Dates and timestamps outside Python's range are text."""
-    values = (to_python_values(_normalize(column.slice(row_index, 1)))[0] for column in batch.columns)
+    values = (
+        to_python_values(_normalize(column.slice(row_index, 1)))[0] for column in batch.columns
+    )
     return {
         name: str(value) if isinstance(value, (np.datetime64, pa.Scalar)) else value
         for name, value in zip(batch.schema.names, values, strict=True)

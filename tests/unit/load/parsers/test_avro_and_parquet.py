@@ -78,6 +78,56 @@ def test_an_avro_value_that_does_not_fit_rejects_or_is_null() -> None:
     assert ([row[0] for row in rows], rejects) == ([Decimal("1.50"), None], [])
 
 
+def encode_long(number: int) -> bytes:
+    """Return Avro's variable-length form of an integer, independent of fastavro."""
+    number = (number << 1) ^ (number >> 63)
+    pieces = bytearray()
+    while number > 127:
+        pieces.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*pieces, number])
+
+
+def load_avro_value(kind: dict[str, Any], data: bytes, column: Column) -> tuple[list[Any], str]:
+    """Load a message with one field, written by hand. Return the row or the reason."""
+    schema = {"type": "record", "name": "r", "fields": [{"name": "x", "type": kind}]}
+    rows, rejects = load_records(
+        "kafkaavroparser", [data], TableSchema(1, (column,)), external_schema=json.dumps(schema)
+    )
+    return [list(row) for row in rows], rejects[0].reason if rejects else ""
+
+
+@pytest.mark.parametrize("unscaled", [12345678, -12345678, 0, 10**37, -1])
+def test_an_avro_decimal_keeps_digits_beyond_its_precision(unscaled: int) -> None:
+    data = unscaled.to_bytes(16, "big", signed=True)
+    column = Column("X", LogicalType.FIXED, 1, precision=38, scale=2)
+    decimal = {"logicalType": "decimal", "precision": 5, "scale": 2}
+    expected = ([[Decimal(unscaled) / 100]], "")
+    assert load_avro_value({"type": "bytes", **decimal}, encode_long(16) + data, column) == expected
+    fixed = {"type": "fixed", "name": "f", "size": 16, **decimal}
+    assert load_avro_value(fixed, data, column) == expected
+
+
+def test_avro_times_are_exact_or_rejected() -> None:
+    at = {"type": "long", "logicalType": "timestamp-nanos"}
+    local = {"type": "long", "logicalType": "local-timestamp-nanos"}
+    stamp = Column("X", LogicalType.TIMESTAMP_NTZ, 1, scale=9)
+    for nanos in (1, -1, 1_700_000_000_123_456_789):
+        clock = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=nanos // 1000)
+        for kind in (at, local):
+            found = load_avro_value(kind, encode_long(nanos), stamp)
+            assert found == ([[clock, nanos % 1000]], "")
+    time = Column("X", LogicalType.TIME, 1, scale=6)
+    for unit, step in (("int", 1000), ("long", 1)):
+        kind = {"type": unit, "logicalType": "time-millis" if unit == "int" else "time-micros"}
+        last = 86_400_000_000 // step - 1
+        rows, _ = load_avro_value(kind, encode_long(last), time)
+        assert rows == [[dt.time(23, 59, 59, 999_999 // step * step)]]
+        for count in (-1, last + 1):
+            rows, reason = load_avro_value(kind, encode_long(count), time)
+            assert (rows, "are no time of day" in reason) == ([], True)
+
+
 def test_a_broken_avro_file_fails_with_its_reason() -> None:
     for data in (avro(GOOD)[:-5], b"garbage", avro(GOOD)[:20]):
         with pytest.raises(PhaseFailed, match="not an Avro file, or broken"):
