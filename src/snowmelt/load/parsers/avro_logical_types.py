@@ -41,7 +41,7 @@ def _read_time_millis(data: int, schema: Any, _: Any = None) -> dt.time:
 def _read_time_micros(data: int, schema: Any, _: Any = None) -> dt.time:
     if not 0 <= data < _DAY_US:
         raise ValueError(f"{schema['logicalType']}: {data} microseconds are no time of day")
-    return (dt.datetime.min + dt.timedelta(microseconds=data)).time()
+    return (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=data)).time()
 
 
 def _read_timestamp_nanos(data: int, _schema: Any, _: Any = None) -> dt.datetime:
