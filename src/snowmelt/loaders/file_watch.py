@@ -227,11 +227,6 @@ class FileWatch:
         waiting = self._state.waiting.values()
         return WatchStatus(len(waiting), min((each.seen_at for each in waiting), default=None))
 
-    @property
-    def retry_files(self) -> int:
-        """Number of failed files that will be retried."""
-        return sum(each.retry_at is not None for each in self._state.failures.values())
-
     def refresh(self) -> None:
         """Make the next round list all files and retry failed files."""
         self._state = _State(done=self._state.done, waiting=self._state.waiting)
