@@ -22,7 +22,7 @@ from snowmelt.catalog import model
 from snowmelt.catalog.db.database import open_and_upgrade_database
 
 if TYPE_CHECKING:
-    from row_api import Secure
+    from harness import Secure
 
 _LOOK_S = 0.05
 
