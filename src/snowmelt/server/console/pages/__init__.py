@@ -10,6 +10,7 @@
 `runs`: tables of loads and runs.
 `pipes`: pipes with waiting and failed files.
 `checks`: results of `snowmelt doctor` and `snowmelt check`.
+`sites`: sites of a failover group, and what to do if one is lost.
 `trace`: from a token or a row to chunk, blob and native files.
 `query`: SQL over one snapshot, rows of tables, replay of rejected rows.
 `select`: S3 Select on an object.

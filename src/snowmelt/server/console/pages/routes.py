@@ -14,6 +14,7 @@ from snowmelt.server.console.pages import (
     loads,
     overview,
     pipes,
+    sites,
     tables,
 )
 from snowmelt.server.console.request import PageRequest
@@ -48,6 +49,7 @@ ROUTES = (
     _route("/pipes/*/*/*", pipes.show_pipe),
     _route("/migrations", loads.show_migrations),
     _route("/checks", checks.show_checks),
+    _route("/sites", sites.show_sites),
 )
 
 
