@@ -1,4 +1,4 @@
-"""Sites of a failover group: the state of each secondary, and the changes that only a former primary had."""
+"""Sites of a failover group, and the diverged changes of a former primary."""
 
 from __future__ import annotations
 
