@@ -21,6 +21,7 @@ from snowmelt.errors import RequestMalformed
 from snowmelt.schema.types import TableName
 from snowmelt.server.console.findings import list_findings
 from snowmelt.server.console.pages.checks import require_account_view
+from snowmelt.server.console.pages.kafka import find_partitions
 from snowmelt.server.console.pages.sites import require_sites_view
 from snowmelt.server.console.request import PageRequest
 
@@ -133,6 +134,13 @@ def _checks(page: PageRequest) -> dict[str, object]:
     }
 
 
+def _kafka(page: PageRequest) -> dict[str, object]:
+    found = find_partitions(page, page.get("find"))[: _read_limit(page)]
+    return {
+        "partitions": [{**_to_json(each), "state": each.find_state(page.now)} for each in found]
+    }
+
+
 def _sites(page: PageRequest) -> dict[str, object]:
     require_sites_view(page)
     group = find_group(page.connection)
@@ -167,6 +175,7 @@ _VIEWS: dict[str, JsonView] = {
     "/migrations": _migrations,
     "/maintenance": _maintenance,
     "/checks": _checks,
+    "/kafka": _kafka,
     "/sites": _sites,
 }
 

@@ -20,6 +20,7 @@ SECTIONS = (
     ("Tables", "/tables", "t"),
     ("Loads", "/loads", "l"),
     ("Pipes", "/pipes", "p"),
+    ("Kafka", "/kafka", "a"),
     ("Migrations", "/migrations", "m"),
     ("Checks", "/checks", "k"),
     ("Query", "/query", "q"),
