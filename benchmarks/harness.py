@@ -24,6 +24,8 @@ from snowmelt.client.client import Client
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 
+_TICKS = os.sysconf("SC_CLK_TCK")
+
 # Lets benchmarks that import this module first also import the servers and engines of the tests.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -38,6 +40,18 @@ def list_findings(data_dir: Path) -> list[str]:
     if not found or "summary" not in found[-1]:
         raise RuntimeError(f"The check failed with status {done.returncode}: {done.stderr}")
     return [f"{each['finding']}: {each['detail']}" for each in found[:-1]]
+
+
+def processor_s(process_id: int) -> float:
+    """Return the processor time of a process and its children in seconds."""
+    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    children = [
+        int(child)
+        for task in Path(f"/proc/{process_id}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+    # Four numbers: user and system time of the process, and of children that have ended.
+    return sum(map(int, fields[11:15])) / _TICKS + sum(map(processor_s, children))
 
 
 def key_pair() -> tuple[str, str]:
@@ -57,9 +71,17 @@ def key_pair() -> tuple[str, str]:
 class Running:
     """Context with a running `snowmelt serve` on a free port, with the default durability."""
 
-    def __init__(self, folder: Path | None = None, *, empty: bool = False, **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        empty: bool = False,
+        niceness: int = 0,
+        **settings: Any,
+    ) -> None:
         """Prepare a service; with `empty` without a database and a user."""
         self._is_empty = empty
+        self._niceness = niceness
         self._own: tempfile.TemporaryDirectory[str] | None = None
         if folder is None:
             self._own = tempfile.TemporaryDirectory(prefix="snowmelt-bench-")
@@ -103,6 +125,8 @@ class Running:
         environment = os.environ | self.settings.to_environment()
         log = (self.folder / "service.log").open("ab")
         command = [sys.executable, "-m", "snowmelt", "serve"]
+        if self._niceness:
+            command = ["nice", "-n", str(self._niceness), *command]
         self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         for _ in range(300):
             try:
