@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -24,6 +24,7 @@ from snowmelt.load.copy_ast import (
     ParameterValue,
     ParsedColumn,
     PhaseCall,
+    ValidationMode,
 )
 from snowmelt.load.file_metadata import FILE_COLUMN_NAMES
 from snowmelt.load.phase_protocols import ColumnOptions
@@ -42,6 +43,9 @@ _COMPRESSIONS = {
 }
 _SCHEMES = {"s3", "gcs", "gs", "az", "file"}
 _PARSERS = {"JSON": "JSON", "AVRO": "AVRO", "PARQUET": "PARQUET", "ORC": "ORC"}
+# Rows of a validation are held in memory.
+_MAX_VALIDATED_ROWS = 10_000
+_RETURN_ROWS = re.compile(r"RETURN_(\d+)_ROWS")
 _SKIP_FILE = re.compile(r"SKIP_FILE_(\d+)(%?)", re.IGNORECASE)
 
 # Options whose only supported value is Snowflake's default, each with the alternative to suggest.
@@ -52,8 +56,6 @@ _FIXED_COPY_OPTIONS = {
 }
 _UNSUPPORTED_COPY_OPTIONS = {
     "SIZE_LIMIT": "name fewer files",
-    "VALIDATION_MODE": "load into a table of its own, or read the files with "
-    'spark.read.format("snowmelt-load")',
     "CLUSTER_AT_INGEST_TIME": "set the clustering of the table",
     "FILE_PROCESSOR": "load text, Avro or Parquet",
     "CREDENTIALS": "the environment of the process has the credentials of stores",
@@ -268,6 +270,7 @@ class _CopyIntoOptions:
             "TRUNCATECOLUMNS": self._parse_truncate_columns,
             "MATCH_BY_COLUMN_NAME": self._parse_matching,
             "INCLUDE_METADATA": self._parse_metadata,
+            "VALIDATION_MODE": self._parse_validation_mode,
         }
 
     def parse_source(self) -> None:
@@ -475,6 +478,21 @@ class _CopyIntoOptions:
         elif text != "CONTINUE":
             raise cursor.make_error(
                 "ON_ERROR is CONTINUE, SKIP_FILE, SKIP_FILE_<number> or ABORT_STATEMENT", token
+            )
+
+    def _parse_validation_mode(self) -> None:
+        token = self._cursor.current
+        text = self._cursor.advance().text.upper()
+        rows = _RETURN_ROWS.fullmatch(text)
+        if rows is not None and 1 <= int(rows[1]) <= _MAX_VALIDATED_ROWS:
+            self._fields["validation"] = int(rows[1])
+        elif text in get_args(ValidationMode):
+            self._fields["validation"] = text
+        else:
+            raise self._cursor.make_error(
+                "VALIDATION_MODE is RETURN_<n>_ROWS (1 to 10,000 rows), RETURN_ERRORS or "
+                "RETURN_ALL_ERRORS",
+                token,
             )
 
     def _parse_matching(self) -> None:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import uuid
 from concurrent.futures import Executor
+from decimal import Decimal
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -38,7 +39,7 @@ from snowmelt.errors import (
     StatementError,
     Unsupported,
 )
-from snowmelt.load.copy_ast import StandardInput, is_copy_statement
+from snowmelt.load.copy_ast import VALIDATION_COLUMNS, StandardInput, is_copy_statement
 from snowmelt.load.copy_parser import parse_copy
 from snowmelt.loaders.file_pipe_check import check_file_copy
 from snowmelt.schema.types import to_display_name, to_internal_name
@@ -190,8 +191,9 @@ class StatementRoutes:
         if process.returncode:
             text = errors.decode("utf-8", "replace").strip()
             raise LoadFailed(text.removeprefix("snowmelt: ") or "COPY failed.", where="", reason="")
-        [row] = json.loads(output)
-        return StatementResult(columns=tuple(row), rows=(tuple(row.values()),))
+        rows = json.loads(output, parse_float=Decimal)
+        columns = tuple(rows[0]) if rows else VALIDATION_COLUMNS
+        return StatementResult(columns, tuple(tuple(row.values()) for row in rows))
 
 
 def _decode_request(body: bytes) -> StatementRequest:
