@@ -220,6 +220,12 @@ def test_copy_runs_on_the_service_for_account_admins_only(account: Account, tmp_
             *("--format", "json"),
         )
         assert [each["row_number"] for each in json.loads(validated.stdout)] == lines
+    inferred = account.command(
+        "sql",
+        f"SELECT * FROM TABLE(INFER_SCHEMA(LOCATION => '{file}', FILE_FORMAT => (TYPE = CSV)))",
+        *("--format", "json"),
+    )
+    assert [each["type"] for each in json.loads(inferred.stdout)] == ["NUMBER(38,0)", "VARCHAR"]
     account.service.sql(
         f"GRANT USAGE ON DATABASE {account.database} TO ROLE PUBLIC",
         f"GRANT USAGE ON SCHEMA {account.database}.public TO ROLE PUBLIC",

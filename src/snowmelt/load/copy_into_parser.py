@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from snowmelt.catalog.sql.cursor import TokenCursor, format_suggestion, parse_boolean
+from snowmelt.catalog.sql.cursor import ObjectName, TokenCursor, format_suggestion, parse_boolean
 from snowmelt.catalog.sql.lexer import SourcePosition, SqlToken, TokenKind
 from snowmelt.load.copy_ast import (
     ComputedColumn,
@@ -62,6 +62,7 @@ _UNSUPPORTED_COPY_OPTIONS = {
     "STORAGE_INTEGRATION": "the environment of the process has the credentials of stores",
     "ENCRYPTION": "stores decrypt what they have encrypted",
 }
+_INFER_SCHEMA_ARGUMENTS = ("LOCATION", "FILE_FORMAT", "FILES", "IGNORE_CASE", "MAX_FILE_COUNT")
 _FIXED_CSV_OPTIONS = {
     "MULTI_LINE": ("TRUE", "quoted fields may contain line ends"),
     "SKIP_BLANK_LINES": ("FALSE", "use COPY with PARSER CSV()"),
@@ -130,6 +131,32 @@ def parse_copy_into(sql: str) -> CopyStatement:
         text=sql.strip().rstrip(";").rstrip(),
         **options.to_statement_fields(has_columns=items is not None),
     )
+
+
+def parse_infer_schema(sql: str) -> tuple[CopyStatement, int | None]:
+    """Parse `SELECT * FROM TABLE(INFER_SCHEMA(…))`.
+
+    Return a COPY INTO of the files, whose table is a placeholder, and the maximum number of files.
+
+    Raises:
+        StatementError: If it is invalid, or has an argument that is not supported.
+    """
+    cursor = TokenCursor(sql)
+    if not cursor.accept("SELECT", "*", "FROM", "TABLE", "(", "INFER_SCHEMA", "("):
+        raise cursor.make_error(
+            "INFER_SCHEMA is only supported as SELECT * FROM TABLE(INFER_SCHEMA(…)), without other clauses"
+        )
+    options = _CopyIntoOptions(cursor)
+    max_files = options.parse_infer_schema_arguments()
+    cursor.expect(")")
+    cursor.expect_end("INFER_SCHEMA(…))")
+    statement = CopyStatement(
+        table=ObjectName(("T",), cursor.current.position),
+        items=None,
+        text=sql,
+        **options.to_statement_fields(has_columns=False),
+    )
+    return statement, max_files
 
 
 def _parse_columns(cursor: TokenCursor) -> tuple[ParsedColumn, ...]:
@@ -334,6 +361,41 @@ class _CopyIntoOptions:
             cursor.advance()
             cursor.expect("=")
             self._parsers[word]()
+
+    def parse_infer_schema_arguments(self) -> int | None:
+        """Parse the arguments of INFER_SCHEMA and `)`. Return the value of MAX_FILE_COUNT, or None."""
+        cursor = self._cursor
+        max_files = None
+        given: set[str] = set()
+        while True:
+            token = cursor.current
+            name = cursor.expect_one_of(*_INFER_SCHEMA_ARGUMENTS)
+            if name in given:
+                raise cursor.make_error(f"{name} is given twice", token)
+            given.add(name)
+            cursor.expect("=>")
+            if name == "LOCATION":
+                self._parse_location()
+            elif name == "FILE_FORMAT":
+                self._parse_file_format()
+            elif name == "FILES":
+                self._parse_files()
+            elif name == "MAX_FILE_COUNT":
+                max_files = cursor.parse_integer("the number of files", 1, 1_000_000)
+            elif not parse_boolean(cursor):
+                raise cursor.make_error(
+                    "IGNORE_CASE => FALSE is not supported: COPY matches names regardless of case"
+                )
+            if cursor.accept(")"):
+                break
+            cursor.expect(",")
+        for name in ("LOCATION", "FILE_FORMAT"):
+            if name not in given:
+                raise cursor.make_error(f"INFER_SCHEMA needs {name} => …")
+        is_csv = self._parser is not None and self._parser.name == "COPYINTOCSV"
+        if self._has_header or not is_csv:
+            self._matching = "CASE_INSENSITIVE"
+        return max_files
 
     def to_statement_fields(self, *, has_columns: bool) -> dict[str, Any]:
         """Return inputs, parser and options as arguments for CopyStatement.

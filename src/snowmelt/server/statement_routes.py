@@ -26,6 +26,7 @@ from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security.access_control import resolve_effective_role
 from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.catalog.sql.lexer import is_infer_schema
 from snowmelt.catalog.statements.executor import execute_statement, is_query
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.clock import Clock, to_epoch_ms
@@ -39,7 +40,8 @@ from snowmelt.errors import (
     StatementError,
     Unsupported,
 )
-from snowmelt.load.copy_ast import VALIDATION_COLUMNS, StandardInput, is_copy_statement
+from snowmelt.load.copy_ast import VALIDATION_COLUMNS, StandardInput, is_file_statement
+from snowmelt.load.copy_into_parser import parse_infer_schema
 from snowmelt.load.copy_parser import parse_copy
 from snowmelt.loaders.file_pipe_check import check_file_copy
 from snowmelt.schema.types import to_display_name, to_internal_name
@@ -107,7 +109,7 @@ class StatementRoutes:
     async def _run(self, request: StatementRequest, call: AuthenticatedRequest) -> StatementResult:
         role = call.resolve_role(request.role)
         loop = asyncio.get_running_loop()
-        if is_copy_statement(request.statement):
+        if is_file_statement(request.statement):
             script = await loop.run_in_executor(
                 self._threads, partial(self._write_copy_script, request.statement, call.user, role)
             )
@@ -155,11 +157,13 @@ class StatementRoutes:
             effective = resolve_effective_role(connection, user, role)
         if effective != ACCOUNTADMIN:
             raise PrivilegeMissing(
-                "COPY over the statement API reads files with the permissions of the service: only "
+                "The statement reads files with the permissions of the service: over the statement API, only "
                 f"role ACCOUNTADMIN may run it, not {to_display_name(effective)}.",
                 privilege="ACCOUNTADMIN",
             )
-        parsed = parse_copy(statement)
+        parsed = (
+            parse_infer_schema(statement)[0] if is_infer_schema(statement) else parse_copy(statement)
+        )
         if parsed.local or isinstance(parsed.inputs, StandardInput):
             raise Unsupported(
                 what="COPY of the client's files over the statement API",

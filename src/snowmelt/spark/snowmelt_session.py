@@ -27,7 +27,7 @@ from snowmelt.clock import Clock
 from snowmelt.config import Settings
 from snowmelt.errors import ConflictError, NotFound, SchemaNotFound, TableNotFound, UnknownOutcome
 from snowmelt.functions.caller.plan import CallerOptions
-from snowmelt.load.copy_ast import is_copy_statement
+from snowmelt.load.copy_ast import is_file_statement
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.loaders.copy_job import CopyContext, CopyResult, run_copy
 from snowmelt.loaders.file_statements import run_file_statement
@@ -266,7 +266,7 @@ class Snowmelt:
             LoadRefused: If an INSERT has the wrong number of values, or lacks a required one.
             LoadFailed: If a value does not fit its column. No row was inserted.
         """
-        if is_copy_statement(text):
+        if is_file_statement(text):
             context = self._make_copy_context(database, schema)
             result = run_file_statement(context, text, SparkLoadRunner(self.spark))
             if isinstance(result, CopyResult):

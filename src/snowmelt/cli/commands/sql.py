@@ -134,12 +134,12 @@ class _ScriptRunner:
 
     def run_statement(self, statement: ScriptStatement) -> None:
         from snowmelt.catalog.statements.executor import execute_statement, is_query
-        from snowmelt.load.copy_ast import is_copy_statement
+        from snowmelt.load.copy_ast import is_file_statement
 
         if is_query(statement.text):
             self._run_query(statement.text)
             return
-        if is_copy_statement(statement.text):
+        if is_file_statement(statement.text):
             from snowmelt.loaders.file_statements import run_file_statement
             from snowmelt.loaders.load_task_execution import LocalTaskRunner
 
