@@ -31,7 +31,9 @@ def test_errors_of_all_files_are_returned_with_record_and_column(copying: Copyin
     copying.file("2.csv.gz", gzip.compress(b"3,d\n,e\n"))
     copying.file("3.csv", "4,f\n")
     (copying.folder / "4.csv.gz").write_bytes(b"no gzip")
-    text = f"COPY INTO numbers FROM '{copying.folder}/' PURGE = TRUE VALIDATION_MODE = RETURN_ERRORS"
+    text = (
+        f"COPY INTO numbers FROM '{copying.folder}/' PURGE = TRUE VALIDATION_MODE = RETURN_ERRORS"
+    )
     found = validate(copying, text)
     rows = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
     assert [
@@ -65,7 +67,7 @@ def test_the_first_rows_are_returned_unless_one_of_them_is_an_error(copying: Cop
     found = validate(copying, f"{text}RETURN_3_ROWS")
     assert found.columns == ("N", "WORD")
     assert found.rows == ((Decimal(1), "a"), (Decimal(2), None), (Decimal(3), "c"))
-    with pytest.raises(LoadFailed, match="record 2: .*N"):
+    with pytest.raises(LoadFailed, match=r"record 2: .*N"):
         validate(copying, f"{text}RETURN_4_ROWS")
     selected = (
         f"COPY INTO numbers FROM (SELECT $1::INT + 10, UPPER($2) FROM '{copying.folder}/1.csv')"

@@ -216,7 +216,10 @@ def test_copy_runs_on_the_service_for_account_admins_only(account: Account, tmp_
     wrong.write_text("x,c\n")
     for name, lines in (("wrong", [1]), ("rows", [])):
         validated = account.command(
-            *("copy", f"COPY INTO {table} FROM '{tmp_path}/{name}' VALIDATION_MODE = RETURN_ERRORS"),
+            *(
+                "copy",
+                f"COPY INTO {table} FROM '{tmp_path}/{name}' VALIDATION_MODE = RETURN_ERRORS",
+            ),
             *("--format", "json"),
         )
         assert [each["row_number"] for each in json.loads(validated.stdout)] == lines

@@ -7,7 +7,6 @@ those of the file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -77,14 +76,14 @@ def _read_file(
     rows = 0
     run = run_portion(task, functions)
     try:
-        with closing(iter(run)) as blocks:
-            for block in blocks:
-                found.rejects += block.rejects
-                if max_rows:
-                    found.rows.append(block.rows)
-                    rows += block.rows.num_rows
-                if len(found.rejects) >= max_rejects or rows >= max_rows > 0:
-                    break
+        for block in run:
+            found.rejects += block.rejects
+            if max_rows:
+                found.rows.append(block.rows)
+                rows += block.rows.num_rows
+            # Without a reference, the iterator ends its steps here.
+            if len(found.rejects) >= max_rejects or rows >= max_rows > 0:
+                break
     except (UserError, UnicodeError) as error:
         found.failure = str(error)
     return found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.catalog.sql.lexer import is_infer_schema
+from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.load.copy_parser import parse_copy
 from snowmelt.loaders.copy_job import CopyContext, CopyResult, TaskRunner, run_copy
 from snowmelt.loaders.copy_validation import validate_copy

@@ -162,7 +162,9 @@ class StatementRoutes:
                 privilege="ACCOUNTADMIN",
             )
         parsed = (
-            parse_infer_schema(statement)[0] if is_infer_schema(statement) else parse_copy(statement)
+            parse_infer_schema(statement)[0]
+            if is_infer_schema(statement)
+            else parse_copy(statement)
         )
         if parsed.local or isinstance(parsed.inputs, StandardInput):
             raise Unsupported(

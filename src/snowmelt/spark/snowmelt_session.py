@@ -30,8 +30,8 @@ from snowmelt.functions.caller.plan import CallerOptions
 from snowmelt.load.copy_ast import is_file_statement
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.loaders.copy_job import CopyContext, CopyResult, run_copy
-from snowmelt.loaders.file_statements import run_file_statement
 from snowmelt.loaders.file_pipe_check import check_file_copy
+from snowmelt.loaders.file_statements import run_file_statement
 from snowmelt.schema.types import TableName, to_internal_name
 from snowmelt.spark import copy_dataframe_source, select
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
