@@ -171,7 +171,8 @@ def _watch_files(
                 print_copy_result(replace(result, failed_files=()), options.format)
             if options.once and not watch.status.waiting_files:
                 return int(bool(journal.failed))
-            if stopping.wait(_WATCH_INTERVAL_S):
+            waited = watch.wait_for_files(_WATCH_INTERVAL_S)
+            if stopping.wait(0 if waited else _WATCH_INTERVAL_S):
                 return 0
 
 
