@@ -233,11 +233,6 @@ class FileWatch:
         waiting = self._state.waiting.values()
         return WatchStatus(len(waiting), min((each.seen_at for each in waiting), default=None))
 
-    @property
-    def retry_files(self) -> int:
-        """Number of failed files that will be retried."""
-        return sum(each.retry_at is not None for each in self._state.failures.values())
-
     def wait_for_files(self, timeout_s: float) -> bool:
         """Wait for a new local file, at most this time. Return False at once if there are no events."""
         if self._events is None:
