@@ -66,7 +66,13 @@ STATEMENTS = (
 )
 
 
-@pytest.fixture(params=["sqlite to sqlite", "sqlite to postgres", "postgres to sqlite"])
+@pytest.fixture(
+    params=[
+        "sqlite to sqlite",
+        pytest.param("sqlite to postgres", marks=pytest.mark.postgres),
+        pytest.param("postgres to sqlite", marks=pytest.mark.postgres),
+    ]
+)
 def sites(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TwoSites]:
     """Two sites whose catalogs are on these databases."""
     urls = [
@@ -92,6 +98,7 @@ def test_every_statement_reaches_the_follower(sites: TwoSites) -> None:
         sites.assert_equal()
 
 
+@pytest.mark.slow
 def test_statements_between_two_states_are_one_difference(two_sites: TwoSites) -> None:
     # Names of tables are exchanged, objects are dropped and created again under the same names.
     two_sites.synchronize()
@@ -154,6 +161,7 @@ class Walk:
         self.house.collect(0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [2])
 def test_a_follower_has_the_rows_tokens_and_files_of_the_primary(
     sites: TwoSites, seed: int
@@ -384,6 +392,7 @@ def test_a_promotion_fences_the_clients_of_the_old_primary(sites: TwoSites) -> N
     assert second.house.read_numbers() == list(range(20))
 
 
+@pytest.mark.slow
 def test_a_former_primary_joins_the_new_line_and_keeps_aside_what_it_had_alone(
     sites: TwoSites,
 ) -> None:
