@@ -25,18 +25,26 @@ from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs.load_history import LoadFileState
 from snowmelt.catalog.objects import file_pipes
 from snowmelt.catalog.objects.file_pipes import PipeFileEvent
-from snowmelt.catalog.objects.tables import PipeRecord, find_pipe, find_table
+from snowmelt.catalog.objects.tables import (
+    PipeRecord,
+    find_pipe,
+    find_table,
+    resolve_pipe_table,
+)
 from snowmelt.catalog.security.access_control import (
     require_table_privilege,
     resolve_effective_role,
 )
 from snowmelt.catalog.sql.cursor import TokenCursor
+from snowmelt.catalog.sql.pipe_copy import parse_pipe_copy
 from snowmelt.clock import Clock
 from snowmelt.errors import (
+    DatabaseNotFound,
     InternalError,
     PipeNotFound,
     RequestMalformed,
     RoleNotGranted,
+    SchemaNotFound,
     SnowmeltError,
     StatementError,
     TableNotFound,
@@ -265,18 +273,24 @@ def _find_pipe(connection: sa.Connection, request: _PipeRequest) -> _Pipe:
     pipe = find_pipe(connection, name)
     if pipe is None:
         raise PipeNotFound(pipe=name)
-    if file_pipes.find_file_pipe(connection, pipe.pipe_id) is None:
-        raise RequestMalformed(reason=f"pipe {name} accepts streamed rows and does not load files")
-    location = find_pipe_location(pipe.definition, name)
+    loads_files = file_pipes.find_file_pipe(connection, pipe.pipe_id) is not None
+    location = find_pipe_location(pipe.definition, name) if loads_files else None
+    target = (
+        resolve_pipe_table(parse_pipe_copy(pipe.definition), name)
+        if location is None
+        else location.table
+    )
     scope, user = request.principal.scope, request.principal.user
     try:
         role = resolve_effective_role(
             connection, user, None if scope is None else scope.resolve_role(None, user)
         )
-        table = find_table(connection, location.table)
+        table = find_table(connection, target)
         require_table_privilege(connection, role, table, "INSERT")
-    except (TableNotFound, RoleNotGranted):
+    except (DatabaseNotFound, SchemaNotFound, TableNotFound, RoleNotGranted):
         raise PipeNotFound(pipe=name) from None
+    if location is None:
+        raise RequestMalformed(reason=f"pipe {name} accepts streamed rows and does not load files")
     return _Pipe(pipe, location, table.table_id)
 
 
