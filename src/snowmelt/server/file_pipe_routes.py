@@ -63,6 +63,7 @@ from snowmelt.server.error_responses import (
 from snowmelt.server.metrics import ROUTE_SCOPE_KEY
 from snowmelt.server.middleware import read_body
 from snowmelt.server.rows.requests_and_errors import parse_query
+from snowmelt.server.streaming_routes import decode_message
 from snowmelt.wire.file_pipes import (
     FilePipeError,
     FileReport,
@@ -311,10 +312,7 @@ def _read_names(request: _PipeRequest) -> Sequence[str]:
             raise RequestMalformed(reason=f"the body is not UTF-8: {error}") from None
         names = [each.strip() for each in lines if each.strip()]
     elif kind == b"application/json":
-        try:
-            decoded = msgspec.json.decode(request.body, type=InsertFilesRequest)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise RequestMalformed(reason=str(error)) from None
+        decoded = decode_message(request.body, InsertFilesRequest)
         names = [each.path for each in decoded.files]
     else:
         raise UnsupportedMediaType(content_type=repr(content_type[:200].decode("latin-1")))
@@ -336,14 +334,14 @@ def _read_event_urls(body: bytes) -> Sequence[str]:
     Raises:
         RequestMalformed: If the body is no notification of S3, EventBridge or SNS.
     """
-    found = _decode_notification(body)
+    found = decode_message(body, S3Notification)
     if found.sns_type is not None:
         if found.sns_type != "Notification" or found.sns_message is None:
             raise RequestMalformed(
                 reason=f"SNS message of type {found.sns_type[:80]!r} is not supported. Confirm the "
                 "subscription at its URL; this service requests no URLs"
             )
-        found = _decode_notification(found.sns_message.encode())
+        found = decode_message(found.sns_message.encode(), S3Notification)
     urls = [
         f"s3://{each.s3.bucket.name}/{unquote_plus(each.s3.object.key)}"
         for each in found.records
@@ -354,13 +352,6 @@ def _read_event_urls(body: bytes) -> Sequence[str]:
     if not (found.records or found.test_event or found.detail_type):
         raise RequestMalformed(reason="expected a notification of S3 with Records")
     return urls
-
-
-def _decode_notification(data: bytes) -> S3Notification:
-    try:
-        return msgspec.json.decode(data, type=S3Notification)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise RequestMalformed(reason=str(error)) from None
 
 
 def _read_count(name: str, text: str) -> int:

@@ -229,7 +229,7 @@ def find_writable_table(
         table = tables.find_table(connection, name)
         access_control.require_table_privilege(connection, effective, table, _WRITE_PRIVILEGE)
     except UserError as error:
-        # The name of the table that another role's pipe writes to is not for everybody.
+        # The target of a pipe is hidden from roles that may not insert into it.
         reveals_target = copy is not None and not isinstance(error, RoleNotGranted)
         reason = "" if reveals_target else f" {error}"
         raise PipeNotFound(f"{PipeNotFound(pipe=path)}{reason}") from None
