@@ -220,7 +220,11 @@ def create_replica(
     """
     _require_no_group(connection)
     for kind_name, table in (("database", model.databases), ("bucket", model.buckets)):
-        row = connection.execute(sa.select(table.c.name).limit(1)).first()
+        query = sa.select(table.c.name).limit(1)
+        if table is model.buckets:
+            # The service itself creates those of existing locations.
+            query = query.where(table.c.backend.is_(None))
+        row = connection.execute(query).first()
         if row is not None:
             raise GroupConflict(
                 reason=f"This installation has the {kind_name} {row.name}. A replica needs an empty "
