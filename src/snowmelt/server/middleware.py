@@ -216,20 +216,20 @@ class ServiceMiddleware:
             return None
         return _ImmediateRouteRequest(lane, lane.handle_immediately, path, caller, known)
 
-    def _limit_body(self, lane: PostRoute) -> int:
+    def _limit_body(self, route: PostRoute) -> int:
         """Return the largest body of a route. Clients without a token must not fill the memory."""
         limit = self._checks.max_body_bytes
-        return min(limit, _MAX_ANONYMOUS_BODY_BYTES) if lane.allows_anonymous else limit
+        return min(limit, _MAX_ANONYMOUS_BODY_BYTES) if route.allows_anonymous else limit
 
     def _check_request(
-        self, lane: PostRoute, method: str, path: str, headers: Mapping[bytes, bytes]
+        self, route: PostRoute, method: str, path: str, headers: Mapping[bytes, bytes]
     ) -> None:
         if method != "POST":
             raise MethodNotAllowed(path=path, allowed="POST", method=method)
         if self._checks.loopback_only:
             check_content_type(headers.get(b"content-type", b""))
         length = headers.get(b"content-length", b"0")
-        limit = self._limit_body(lane)
+        limit = self._limit_body(route)
         if length.isdigit() and int(length) > limit:
             raise RequestTooLarge(limit=limit)
 
