@@ -403,6 +403,7 @@ class Channel:
             self._pending_rows.record_rejected_rows(
                 self._state, lost or len(converted.errors), refused
             )
+            self._components.error_table_writer.report_rejections(self._state)
         if converted.errors and abort:
             raise converted.errors[0].error
         aside = None
@@ -465,6 +466,7 @@ class Channel:
         stored = on_rejected(errors)
         if stored:
             self._pending_rows.record_rejected_rows(self._state, len(stored), stored[0].error)
+            self._components.error_table_writer.report_rejections(self._state)
         error_batch = None
         if stored:
             error_batch = self._components.error_table_writer.make_batch(
@@ -603,6 +605,8 @@ class Channel:
         finally:
             if state.failure:
                 self._pending_rows.remove_channel(state)
+        if state.failure is None and not drop:
+            self._components.error_table_writer.report_rejections(state, is_last=True)
         if drop and state.failure is None:
             self._components.api_client.drop_channel(
                 self._qualified_name, state.client_sequencer, state.target.key_id

@@ -24,6 +24,7 @@ from snowmelt.catalog.jobs.load_history import (
 )
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects.libraries import list_load_functions, read_library_files
+from snowmelt.catalog.objects.name_suggestions import suggesting_names
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.catalog.statements.statement_context import StatementSession
@@ -325,8 +326,10 @@ def prepare_copy(
             schema=context.default_schema,
             now=context.clock.now(),
         )
-        table = find_table(connection, session.resolve_table_name(statement.table))
-        require_table_privilege(connection, context.role, table, "INSERT")
+        name = session.resolve_table_name(statement.table)
+        with suggesting_names(connection, context.role, name):
+            table = find_table(connection, name)
+            require_table_privilege(connection, context.role, table, "INSERT")
         sink = statement.rejects.table
         rejects = None if sink is None else session.resolve_table_name(sink)
         functions = find_load_functions(connection, list_named_steps(statement))

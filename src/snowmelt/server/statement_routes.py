@@ -48,6 +48,7 @@ from snowmelt.schema.types import to_display_name, to_internal_name
 from snowmelt.server.error_responses import ServerResponse
 from snowmelt.server.middleware import AuthenticatedRequest, PostRoute
 from snowmelt.server.query_process import QueryProcesses
+from snowmelt.server.streaming_routes import decode_message
 from snowmelt.wire.statements import (
     STATEMENTS_PATH,
     StatementFailure,
@@ -203,10 +204,7 @@ class StatementRoutes:
 
 
 def _decode_request(body: bytes) -> StatementRequest:
-    try:
-        request = msgspec.json.decode(body, type=StatementRequest)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise RequestMalformed(reason=str(error)) from None
+    request = decode_message(body, StatementRequest)
     if request.bindings:
         raise RequestMalformed(reason="bindings are not supported. Write values into the statement")
     return request

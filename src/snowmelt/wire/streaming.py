@@ -82,6 +82,7 @@ class OpenChannelRequest(msgspec.Struct):
     is_iceberg: bool = False
     offset_token: str | None = None
     fills_defaults: bool = False
+    reports_rejections: bool = False
 
 
 class ColumnMetadata(msgspec.Struct):
@@ -138,6 +139,8 @@ class ChannelStatusQuery(msgspec.Struct, omit_defaults=True):
 
     `with_columns` and `encryption_key_id` are Snowmelt extensions. `encryption_key_id` is the key
     with which the channel was opened. It identifies the table even if the table was renamed.
+    `rejected_rows`, another extension, is the number of rows that the client has rejected since it opened
+    the channel, and `last_error` the reason of the last one.
     """
 
     database: str | None = None
@@ -147,6 +150,8 @@ class ChannelStatusQuery(msgspec.Struct, omit_defaults=True):
     client_sequencer: int | None = None
     with_columns: bool = False
     encryption_key_id: int | None = None
+    rejected_rows: Sequencer | None = None
+    last_error: str | None = None
 
 
 class ChannelStatusRequest(msgspec.Struct):

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from snowmelt.loaders.file_watch import MemoryJournal
     from snowmelt.loaders.load_task_execution import PortionResult
 
+_MAX_SHOWN_TEXT = 80
+
 NAME = "copy"
+QUOTING_EXAMPLE = "snowmelt copy \"COPY demo.public.t FROM 'data.csv' DELIMITER ','\""
 SUMMARY = "load files into a table by a COPY statement"
 EXAMPLES = """examples:
   snowmelt copy "COPY demo.public.t FROM '/data/*.csv.gz' DELIMITER ',' SKIP 1"
@@ -74,11 +77,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the statement."""
+    from snowmelt.load.copy_ast import is_copy_statement
     from snowmelt.loaders.file_statements import run_file_statement
 
     if (options.text is None) == (options.file is None):
         raise UserError("Give one COPY statement, or a file with -f.")
     text = options.file.read_text(encoding="utf-8") if options.text is None else options.text
+    if not is_copy_statement(text):
+        raise UserError(
+            f"Expected a COPY statement, got {text[:_MAX_SHOWN_TEXT]!r}. Write it as one argument in "
+            f"quotes: {QUOTING_EXAMPLE}"
+        )
     if options.once and not options.watch:
         raise UserError("--once needs --watch: without it the load ends by itself.")
     if is_remote(options):

@@ -43,6 +43,7 @@ _INSTANT_TYPES = {LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ}
 _CATALOG_CREATING_STATEMENTS = (["CREATE", "DATABASE"], ["CREATE", "ROLE"], ["CREATE", "USER"])
 
 NAME = "sql"
+QUOTING_EXAMPLE = 'snowmelt sql "SELECT * FROM demo.public.t"'
 SUMMARY = "run SQL statements: definitions, COPY, and queries"
 EXAMPLES = """examples:
   snowmelt sql "CREATE DATABASE demo; CREATE TABLE demo.public.t (id NUMBER NOT NULL)"
@@ -222,7 +223,10 @@ class _ScriptRunner:
     def _run_spark_query(self, text: str) -> None:
         from pyspark.sql.types import TimestampType
 
+        from snowmelt.spark.name_check import check_full_names
+
         if self._lake is None:
+            check_full_names(self._open_catalog_database(), self._role, text)
             if sys.stderr.isatty():
                 print("Starting Spark …", file=sys.stderr)
             lake = opening_lake(self._settings, role=self._role, quiet=not self._options.debug)
