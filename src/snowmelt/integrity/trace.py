@@ -238,9 +238,10 @@ class Tracer:
         if token is None:
             return [self._trace_chunk(seq) for seq in newest]
         found = [seq for seq, _ in self._list_commits(channel, token)]
-        if not found:
-            commits = self._list_commits(channel)
-            found = _find_covering(commits, token)
+        if found:
+            return [self._trace_chunk(seq) for seq in found[:limit]]
+        commits = self._list_commits(channel)
+        found = _find_covering(commits, token)
         if not found:
             known = [commit.end_token for _, commit in commits if commit.end_token is not None]
             ends = f"; its commits end with {known[0]!r} to {known[-1]!r}" if known else ""
