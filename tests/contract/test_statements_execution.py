@@ -276,6 +276,9 @@ def test_a_user_creates_own_access_keys_and_describes_the_own_user(
     assert found is not None
     assert (found.user, found.secret) == ("ANN", secret)
     assert dict(cast("Any", demo("DESCRIBE USER ann", user="ANN").rows))["NAME"] == "ANN"
+    # A token for some roles must not become a key for all of them.
+    with pytest.raises(PrivilegeMissing):
+        demo("ALTER USER ann ADD ACCESS KEY", **opened, is_role_fixed=True)
     for text in ("ALTER USER eve ADD ACCESS KEY", "DESCRIBE USER eve"):
         with pytest.raises(PrivilegeMissing):
             demo(text, **opened)

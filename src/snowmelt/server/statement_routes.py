@@ -105,7 +105,7 @@ class StatementRoutes:
         return ServerResponse(HTTPStatus.OK, _encoder.encode(response))
 
     async def _run(self, request: StatementRequest, call: AuthenticatedRequest) -> StatementResult:
-        role = call.resolve_role(request.role)
+        role = call.resolve_internal_role(request.role)
         loop = asyncio.get_running_loop()
         if is_copy_statement(request.statement):
             script = await loop.run_in_executor(
@@ -126,6 +126,7 @@ class StatementRoutes:
             clock=self._clock,
             open_keyring=lambda: self._keyring,
             check_file_copy=check_file_copy,
+            is_role_fixed=call.scope is not None and bool(call.scope.roles),
         )
         return await loop.run_in_executor(self._threads, run)
 
@@ -147,7 +148,9 @@ class StatementRoutes:
 
     def _resolve_role(self, request: StatementRequest, call: AuthenticatedRequest) -> str:
         with self._database.reading() as connection:
-            return resolve_effective_role(connection, call.user, call.resolve_role(request.role))
+            return resolve_effective_role(
+                connection, call.user, call.resolve_internal_role(request.role)
+            )
 
     def _write_copy_script(self, statement: str, user: str, role: str | None) -> Path:
         """Check a COPY and write it to a file, because arguments of processes are visible to all users."""

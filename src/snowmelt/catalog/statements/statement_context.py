@@ -76,7 +76,7 @@ class StatementSession:
     StatementError if a name has no database or schema and the session has no default. `find_…`
     raise DatabaseNotFound, SchemaNotFound, TableNotFound or NotFound if the object does not exist
     or the role has no privilege on it. `check_file_copy` validates the COPY of a pipe that loads
-    files.
+    files. `is_role_fixed` is True if the token of the request does not allow all roles of the user.
     """
 
     connection: sa.Connection
@@ -87,6 +87,7 @@ class StatementSession:
     now: dt.datetime
     keyring: KeyRing | None = None
     check_file_copy: FileCopyCheck | None = None
+    is_role_fixed: bool = False
 
     def resolve_database_name(self, name: ObjectName) -> str:
         """Return the internal name of a database."""
