@@ -58,6 +58,8 @@ _log = logging.getLogger("snowmelt.server")
 # Error codes of Snowflake's SQL API, for compilation errors and for all other errors.
 _COMPILATION_ERROR = ("001003", "42000")
 _EXECUTION_ERROR = ("000603", "XX000")
+# As in Snowflake.
+_MAX_STATEMENT_CHARACTERS = 1 << 20
 _encoder = msgspec.json.Encoder()
 
 
@@ -200,6 +202,11 @@ class StatementRoutes:
 
 def _decode_request(body: bytes) -> StatementRequest:
     request = decode_message(body, StatementRequest)
+    if len(request.statement) > _MAX_STATEMENT_CHARACTERS:
+        raise RequestMalformed(
+            reason=f"the statement has {len(request.statement):,} characters, and at most "
+            f"{_MAX_STATEMENT_CHARACTERS:,} are allowed"
+        )
     if request.bindings:
         raise RequestMalformed(reason="bindings are not supported. Write values into the statement")
     return request
