@@ -317,6 +317,13 @@ row_channels = _define_table(
     "channel_id bigint!, request_id text?, rows_parsed bigint, rows_inserted bigint,"
     "rows_error bigint, last_error text?, last_error_at time?, last_error_offset text?",
 )
+# Rows that classic clients reject themselves, as they report them: `rows` since the opening with
+# `client_sequencer`, `earlier_rows` before it. No foreign key, as for `row_channels`.
+client_rejections = _define_table(
+    "client_rejections",
+    "channel_id bigint!, client_sequencer bigint, earlier_rows bigint, rows bigint,"
+    "last_error text?, last_error_at time?",
+)
 # IDs of requests without a channel, so that each is accepted once.
 row_requests = _define_table(
     "row_requests",

@@ -34,6 +34,7 @@ from snowmelt.catalog.objects.external_functions import (
     find_overload,
     find_translator,
 )
+from snowmelt.catalog.objects.name_suggestions import suggesting_names
 from snowmelt.catalog.objects.namespaces import DEFAULT_SCHEMA, find_database, find_schema
 from snowmelt.catalog.objects.s3_buckets import BucketRecord, bucket_privileges, find_bucket
 from snowmelt.catalog.objects.tables import find_table
@@ -154,17 +155,19 @@ class StatementSession:
 
     def find_table(self, name: TableName) -> TableRecord:
         """Return a table on which the role has a privilege."""
-        self.find_schema(name.database, name.schema)
-        record = find_table(self.connection, name)
-        require_table_privilege(self.connection, self.role, record, *PRIVILEGES["TABLE"])
+        with suggesting_names(self.connection, self.role, name):
+            self.find_schema(name.database, name.schema)
+            record = find_table(self.connection, name)
+            require_table_privilege(self.connection, self.role, record, *PRIVILEGES["TABLE"])
         return record
 
     def find_function(self, overload: OverloadReference) -> ExternalFunctionRecord:
         """Return an external function on which the role has a privilege."""
         name = self.resolve_function_name(overload.name)
-        self._require_schema_usage(name)
-        record = find_overload(self.connection, name, overload.types)
-        self._require_usage("Function", record.display_signature, *record.securable)
+        with suggesting_names(self.connection, self.role, name):
+            self._require_schema_usage(name)
+            record = find_overload(self.connection, name, overload.types)
+            self._require_usage("Function", record.display_signature, *record.securable)
         return record
 
     def find_translator(self, name: FunctionName) -> TranslatorRecord:

@@ -98,7 +98,7 @@ def _render_figures(page: PageRequest, activity: Activity | None) -> Html:
             (
                 "Rejected rows",
                 f"{format_number(activity.rejected_per_minute)}/min",
-                f"row API only, {format_number(activity.rejected_total)} in total",
+                f"{format_number(activity.rejected_total)} in total",
             ),
             ("Last commit", age(activity.last_commit_at, page.now), "of any channel"),
         ]
