@@ -111,7 +111,7 @@ def infer_schema(text: str) -> StatementResult:
 
 
 def _unify_types(first: str, second: str) -> str:
-    """Return a type that has the values of both types; VARCHAR if there is no other."""
+    """Return a type that changes no value of both types; VARCHAR if there is no other."""
     if first == second:
         return first
     one, two = _NUMBER.fullmatch(first), _NUMBER.fullmatch(second)
@@ -120,7 +120,8 @@ def _unify_types(first: str, second: str) -> str:
         digits = max(int(each[1]) - int(each[2]) for each in (one, two)) + scale
         return f"NUMBER({min(digits, _MAX_DIGITS)},{scale})"
     kinds = {first.partition("(")[0], second.partition("(")[0]}
-    if kinds == {"NUMBER", "FLOAT"}:
+    number = one or two
+    if kinds == {"NUMBER", "FLOAT"} and number is not None and int(number[1]) <= _EXACT_DIGITS:
         return "FLOAT"
     if kinds in ({"DATE", "TIMESTAMP_NTZ"}, {"TIMESTAMP_NTZ"}):
         return max((first, second), key=lambda each: (each.startswith("TIMESTAMP"), each))
