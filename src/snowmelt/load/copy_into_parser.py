@@ -448,8 +448,11 @@ class _CopyIntoOptions:
                 f"Fields of this TYPE are selected {wanted}", self._source
             )
         if parser.name in {"JSON", "AVRO"}:
-            parameters = {"flatten_maps": True, "key_separator": _STEP_SEPARATOR}
-            parser = PhaseCall(parser.name, parameters, parser.position)
+            parser = PhaseCall(
+                parser.name,
+                {"flatten_maps": True, "key_separator": _STEP_SEPARATOR},
+                parser.position,
+            )
         elif nested := next((each for each in selection.fields if _STEP_SEPARATOR in each), None):
             path = nested.replace(_STEP_SEPARATOR, ".")
             raise self._cursor.make_error(
