@@ -92,6 +92,34 @@ def test_columns_match_by_name_in_every_format(copying: Copying) -> None:
     assert read(copying) == [(1, "a"), (2, "b"), (3, None), (4, "d")]
 
 
+@pytest.mark.parametrize("size", [1, 5000])
+def test_a_path_is_not_a_key_with_dots(copying: Copying, size: int) -> None:
+    copying.sql("CREATE TABLE paths (n NUMBER(18,0) NOT NULL, path VARCHAR, key VARCHAR)")
+    records: list[dict[str, Any]] = [
+        {"a": {"b": 1}, "a.b": 2},
+        {"a.b": 3, "a": {"b": 4}},
+        {"a.b": 5},
+        {"a": {"b": 6}},
+        {"a": {"b.c": 7}},
+    ]
+    lines = [json.dumps({"n": number, **records[number % 5]}) for number in range(5 * size)]
+    copying.file("a.json", "\n".join(lines))
+    copying.copy(
+        f"COPY INTO paths FROM (SELECT $1:n, $1:a.b, $1:\"a.b\" FROM '{copying.folder}/a.json') "
+        "FILE_FORMAT = (TYPE = JSON)"
+    )
+    rows = copying.house.read(TableName("DEMO", "PUBLIC", "PATHS")).to_pylist()
+    found = {int(row["N"]): (row["PATH"], row["KEY"]) for row in rows}
+    expected = [("1", "2"), ("4", "3"), (None, "5"), ("6", None), (None, None)]
+    assert found == {number: expected[number % 5] for number in range(5 * size)}
+
+
+def test_fields_within_a_column_of_parquet_are_refused() -> None:
+    text = "COPY INTO t FROM (SELECT $1:m.a FROM '/a/') FILE_FORMAT = (TYPE = PARQUET)"
+    with pytest.raises(StatementError, match=r"\$1:m.a is not supported"):
+        parse_copy_into(text)
+
+
 def test_on_error_decides_for_records_and_files(copying: Copying) -> None:
     copying.file("1.csv", "1,a\nx,b\n")
     copying.file("2.csv", "2,c\n")

@@ -42,6 +42,8 @@ _COMPRESSIONS = {
     "NONE": InputCompression.UNCOMPRESSED,
 }
 _SCHEMES = {"s3", "gcs", "gs", "az", "file"}
+# Joins the steps of a path to a column name. A dot would confuse the path a.b with a key "a.b".
+_STEP_SEPARATOR = "\x1f"
 _PARSERS = {"JSON": "JSON", "AVRO": "AVRO", "PARQUET": "PARQUET", "ORC": "ORC"}
 # Rows of a validation are held in memory.
 _MAX_VALIDATED_ROWS = 10_000
@@ -264,7 +266,7 @@ class _SelectionParser:
             steps.append(token.source_text if token.kind is TokenKind.WORD else token.text)
         if cursor.current.text == "[":
             raise cursor.make_error("Elements of arrays are not supported here")
-        path = ".".join(steps)
+        path = _STEP_SEPARATOR.join(steps)
         self._paths[path] = None
         return '"' + path.replace('"', '""') + '"'
 
@@ -446,7 +448,17 @@ class _CopyIntoOptions:
                 f"Fields of this TYPE are selected {wanted}", self._source
             )
         if parser.name in {"JSON", "AVRO"}:
-            parser = PhaseCall(parser.name, {"flatten_maps": True}, parser.position)
+            parser = PhaseCall(
+                parser.name,
+                {"flatten_maps": True, "key_separator": _STEP_SEPARATOR},
+                parser.position,
+            )
+        elif nested := next((each for each in selection.fields if _STEP_SEPARATOR in each), None):
+            path = nested.replace(_STEP_SEPARATOR, ".")
+            raise self._cursor.make_error(
+                f"$1:{path} is not supported: fields within columns of {parser.name} cannot be selected",
+                self._source,
+            )
         return {
             "inputs": self._make_inputs(),
             "parser": parser,
