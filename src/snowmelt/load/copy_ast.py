@@ -208,7 +208,10 @@ class CopyStatement:
         return self.reject_max or None
 
 
-_COPY_PATTERN = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*COPY\b", re.IGNORECASE | re.DOTALL)
+# Without backtracking into comments, which would take exponential time.
+_COPY_PATTERN = re.compile(
+    r"(?:\s|--[^\n]*(?:\n|\Z)|(?>/\*.*?\*/))*+COPY\b", re.IGNORECASE | re.DOTALL
+)
 
 
 def is_copy_statement(sql: str) -> bool:

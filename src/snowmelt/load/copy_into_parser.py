@@ -31,7 +31,8 @@ from snowmelt.load.phase_protocols import ColumnOptions
 from snowmelt.schema.types import to_display_name
 
 _COPY_INTO = re.compile(
-    r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*COPY(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)+INTO\b",
+    # Without backtracking into comments, which would take exponential time.
+    r"(?:\s|--[^\n]*(?:\n|\Z)|(?>/\*.*?\*/))*+COPY(?:\s|--[^\n]*(?:\n|\Z)|(?>/\*.*?\*/))++INTO\b",
     re.IGNORECASE | re.DOTALL,
 )
 _COMPRESSIONS = {

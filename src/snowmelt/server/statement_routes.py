@@ -98,7 +98,9 @@ class StatementRoutes:
         request = _decode_request(call.body)
         handle = str(uuid.uuid4())
         try:
-            if is_query(request.statement):
+            # In a thread, because a long statement takes seconds.
+            loop = asyncio.get_running_loop()
+            if await loop.run_in_executor(self._threads, is_query, request.statement):
                 return ServerResponse(HTTPStatus.OK, await self._run_query(request, call, handle))
             result = await self._run(request, call)
         except Exception as error:  # noqa: BLE001 - any failure has the form of the SQL API
@@ -112,7 +114,7 @@ class StatementRoutes:
     async def _run(self, request: StatementRequest, call: AuthenticatedRequest) -> StatementResult:
         role = call.resolve_internal_role(request.role)
         loop = asyncio.get_running_loop()
-        if is_file_statement(request.statement):
+        if await loop.run_in_executor(self._threads, is_file_statement, request.statement):
             script = await loop.run_in_executor(
                 self._threads, partial(self._write_copy_script, request.statement, call.user, role)
             )

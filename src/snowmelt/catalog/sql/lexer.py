@@ -248,7 +248,8 @@ def is_query(text: str) -> bool:
 
 _COPY_START = re.compile(
     # COPY INTO has the same strings as all statements except Vertica's COPY.
-    r"(?:\A|;)(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*(COPY)\b(?!\s+INTO\b)",
+    # Without backtracking into comments, which would take exponential time.
+    r"(?:\A|;)(?:\s|--[^\n]*(?:\n|\Z)|(?>/\*.*?\*/))*+(COPY)\b(?!\s+INTO\b)",
     re.IGNORECASE | re.DOTALL,
 )
 

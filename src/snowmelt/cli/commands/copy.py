@@ -77,13 +77,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the statement."""
-    from snowmelt.load.copy_ast import is_copy_statement
+    from snowmelt.load.copy_ast import is_file_statement
     from snowmelt.loaders.file_statements import run_file_statement
 
     if (options.text is None) == (options.file is None):
         raise UserError("Give one COPY statement, or a file with -f.")
     text = options.file.read_text(encoding="utf-8") if options.text is None else options.text
-    if not is_copy_statement(text):
+    if not is_file_statement(text):
         raise UserError(
             f"Expected a COPY statement, got {text[:_MAX_SHOWN_TEXT]!r}. Write it as one argument in "
             f"quotes: {QUOTING_EXAMPLE}"

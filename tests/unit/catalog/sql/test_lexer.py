@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.sql.lexer import SourcePosition, TokenKind, tokenize
+from snowmelt.catalog.sql.lexer import (
+    SourcePosition,
+    TokenKind,
+    is_query,
+    split_script,
+    tokenize,
+)
 from snowmelt.errors import StatementError
+from snowmelt.load.copy_ast import is_copy_statement
+from snowmelt.load.copy_into_parser import is_copy_into
 
 
 def test_words_that_belong_together_are_still_single_words() -> None:
@@ -66,3 +74,14 @@ def test_a_number_that_python_cannot_convert_is_an_error_of_the_statement(number
     with pytest.raises(StatementError, match="at most 1,000 characters") as caught:
         tokenize(f"SHOW TABLES\n LIMIT {number}")
     assert (caught.value.fields["line"], caught.value.fields["column"]) == (2, 8)
+
+
+@pytest.mark.timeout(60)
+def test_many_comments_take_no_exponential_time() -> None:
+    comments = "/**/-- x\n" * 5_000
+    for text, is_copy in ((f"{comments}x", False), (f"{comments}COPY t FROM 'x'", True)):
+        assert is_copy_statement(text) == is_copy
+        assert is_copy_into(text) is False
+        assert is_query(text) is False
+        assert len(split_script(text)) == 1
+    assert is_copy_into(f"{comments}COPY{comments}INTO t FROM 'x'")
