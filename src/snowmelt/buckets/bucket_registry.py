@@ -200,7 +200,10 @@ def mount_backends(database: Database, clock: Clock, urls: str) -> dict[str, Sto
     for text in filter(None, (each.strip() for each in urls.split(","))):
         name, url = _parse_backend(text)
         if name in mounts:
-            raise ConfigurationError(setting="s3_backend", reason=f"{name} is there twice")
+            raise ConfigurationError(
+                setting="s3_backend",
+                reason=f"bucket {name} is given twice; give each bucket one URL",
+            )
         mounts[name] = open_store(url)
         with database.writing() as connection:
             _register_mount(connection, name, url, clock)
