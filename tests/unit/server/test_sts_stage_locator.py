@@ -70,7 +70,7 @@ def test_the_role_is_narrowed_and_a_server_away_is_waited_for(
     handing.sts_client.meta.events.register(
         "provide-client-params.sts.AssumeRole", lambda params, **_: asked.update(params)
     )
-    with pytest.raises(ServiceBusy, match="The log of the service has the reason"):
+    with pytest.raises(ServiceBusy, match="the log of the service has the reason"):
         handing.issue_grant(StageRequester("Ann B", renews_by_prefix=True), "abc")
     assert asked["RoleSessionName"] == "snowmelt-Ann-B"
     [statement] = json.loads(asked["Policy"])["Statement"]
