@@ -39,8 +39,9 @@ class SnowmeltError(Exception):
     def __init__(self, message: str | None = None, **fields: object) -> None:
         self.fields = fields
         text = message if message is not None else (type(self).__doc__ or "").format(**fields)
-        # A reason may already end with a period.
-        super().__init__(text[:-1] if text.endswith("..") and not text.endswith("...") else text)
+        # A reason may already end with a period or a question mark.
+        is_ended = text.endswith(("..", "?.")) and not text.endswith("...")
+        super().__init__(text[:-1] if is_ended else text)
 
 
 class UserError(SnowmeltError, status=400):

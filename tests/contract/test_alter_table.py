@@ -250,7 +250,7 @@ def test_a_channel_of_a_renamed_table_is_to_be_opened_under_the_new_name(
     [[verdict]] = world.register(mine)
     assert verdict.code == 36
     assert verdict.message is not None
-    assert "Table DB.PUBLIC.T is called DB.PUBLIC.U now" in verdict.message
+    assert "Table DB.PUBLIC.T was renamed to DB.PUBLIC.U" in verdict.message
     # The new name is nothing to a stranger.
     [[verdict]] = world.register(other)
     assert verdict.code == 4

@@ -170,11 +170,11 @@ def test_rejects_are_there_whether_or_not_the_rows_are(house: Lakehouse) -> None
 
 
 def test_rejects_go_into_a_table_of_rejects_alone(house: Lakehouse) -> None:
-    with pytest.raises(LoadRefused, match="cannot go into the table that is loaded"):
+    with pytest.raises(LoadRefused, match="this is the table that is loaded"):
         begin(house, rejects=NUMBERS)
     other = TableName("DEMO", "PUBLIC", "OTHER")
     house.create(other, replace=True)
-    with pytest.raises(LoadRefused, match="not those of a table of rejects"):
+    with pytest.raises(LoadRefused, match="does not have the columns of a table of rejects"):
         begin(house, rejects=other)
     house.create(REJECTS, REJECT_SCHEMA.columns, replace=True)
     assert begin(house, rejects=REJECTS).rejects is not None

@@ -340,7 +340,7 @@ def test_a_renamed_schema_or_database_tells_open_channels_where_their_table_is(
     [[verdict]] = world.register(late)
     assert verdict.code == 36
     assert verdict.message is not None
-    assert "is called DB.S.T now" in verdict.message
+    assert "was renamed to DB.S.T" in verdict.message
     run("ALTER DATABASE db RENAME TO d2")
     name = TableName("D2", "S", "T")
     opened = client.open("C", name=name).record

@@ -219,7 +219,10 @@ def mount_backends(database: Database, clock: Clock, urls: str) -> dict[str, Mou
     for text in filter(None, (each.strip() for each in urls.split(","))):
         name, url = _parse_backend(text)
         if name in mounts:
-            raise ConfigurationError(setting="s3_backend", reason=f"{name} is there twice")
+            raise ConfigurationError(
+                setting="s3_backend",
+                reason=f"bucket {name} is given twice; give each bucket one URL",
+            )
         mounts[name] = Mount(url, open_store(url))
         register_mount(database, clock, name, url)
     return mounts

@@ -77,7 +77,10 @@ class LocalBucket:
                 return _to_metadata(row), self._files.open(row.file)
             except ObjectMissing:
                 continue
-        raise S3Error("SlowDown", "The object is replaced again and again.")
+        raise S3Error(
+            "SlowDown",
+            "Other requests replaced the object in each attempt to read it. Retry later.",
+        )
 
     def start_upload(self, key: str, headers: Mapping[str, str]) -> LocalObjectUpload:
         """Start to write an object in a new file."""

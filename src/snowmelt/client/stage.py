@@ -363,7 +363,7 @@ def open_stage(
     if location.locationType != "LOCAL_FS":
         raise Unsupported(
             what=f"a stage of type {location.locationType}",
-            instead="use one in a folder, or behind the service's S3 endpoint",
+            instead="use a stage in a folder, or one behind the S3 endpoint of the service",
         )
     folder = Path(location.location)
     # Do not create the folder: it would be on a disk that the service does not read.

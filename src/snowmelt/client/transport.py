@@ -276,7 +276,7 @@ class Transport:
             raise ConfigurationError(
                 setting="ca_file",
                 reason=f"the certificate of {self.address.url} is not trusted "
-                f"({error.verify_message}); set ca_file to its certificate authority",
+                f"({error.verify_message}); set ca_file (--ca-file) to its certificate authority",
             ) from error
         except _CONNECTION_ERRORS as error:
             raise self.make_unavailable_error(

@@ -203,8 +203,8 @@ class ErrorReplay:
             errors = find_error_table(connection, table)
         if errors is None:
             raise UserError(
-                f"Table {table.name} has no error table, so that nothing is kept of what it "
-                "refused; ALTER TABLE … SET ERROR_TABLE gives it one."
+                f"Cannot replay rows of table {table.name}: it has no error table, so rejected rows are "
+                "not stored. To store them, run ALTER TABLE … SET ERROR_TABLE."
             )
         return table, errors
 

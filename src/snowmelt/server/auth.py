@@ -315,7 +315,10 @@ class Authenticator:
         if not text:
             if self._anonymous is not None:
                 _reject_token("a web page sent the request, and pages need a token also with --dev")
-            _reject_token("the Authorization header must contain a key-pair JWT")
+            _reject_token(
+                "the request has no token. Connect with a user and a private key (--user and "
+                "--private-key, or --profile)"
+            )
         if scheme.lower() != "bearer":
             _reject_token("the Authorization header must begin with Bearer")
         kind = headers.get(b"x-snowflake-authorization-token-type", b"KEYPAIR_JWT")
@@ -325,9 +328,11 @@ class Authenticator:
             b"PROGRAMMATIC_ACCESS_TOKEN": self._verify_access_key_token,
         }.get(kind)
         if verify is None:
-            _reject_token("tokens are of type KEYPAIR_JWT, OAUTH or PROGRAMMATIC_ACCESS_TOKEN")
+            _reject_token(
+                "expected X-Snowflake-Authorization-Token-Type KEYPAIR_JWT, OAUTH or PROGRAMMATIC_ACCESS_TOKEN"
+            )
         if len(token) > _MAX_TOKEN_CHARACTERS:
-            _reject_token("it is too long")
+            _reject_token(f"it is longer than {_MAX_TOKEN_CHARACTERS:,} characters")
         principal, expires_at = verify(token.strip())
         recheck_at = self._clock.monotonic() + RECHECK_INTERVAL_S
         with self._lock:

@@ -191,7 +191,11 @@ class Migrator:
                 self._pause_s = 0.0
             self._pause_s = min(max(self._pause_s * 2, _MIN_RESTART_DELAY_S), _MAX_RESTART_DELAY_S)
             self._not_before = now + self._pause_s
-            _log.warning("the migrator ended with %d; again in %.0f s", code, self._pause_s)
+            _log.warning(
+                "the migrator process ended with status %d; starting it again in %.0f s",
+                code,
+                self._pause_s,
+            )
         if now >= self._not_before and (self._has_backlog() or self._is_compaction_due(now)):
             self._start_child(now)
 
@@ -254,8 +258,8 @@ class ServiceHeartbeat:
         is_ahead = abs(self._clock.skew_s) > MAX_CLOCK_SKEW_S
         if is_ahead and not self._was_ahead:
             _log.warning(
-                "this machine's clock is %.0f s %s that of the catalog, which counts from now on;"
-                " let NTP set it",
+                "this machine's clock is %.0f s %s the clock of the catalog. The service uses the clock "
+                "of the catalog; synchronize this machine with NTP",
                 abs(self._clock.skew_s),
                 "ahead of" if self._clock.skew_s > 0 else "behind",
             )

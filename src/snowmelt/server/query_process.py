@@ -229,10 +229,12 @@ def run_queries(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -
 
 
 def _respond(engine: DuckDBEngine, request: QueryRequest, max_rows: int) -> ProcessResponse:
-    from snowmelt.query.plain_query import QueryNotPlain
+    from snowmelt.query.plain_query import QueryColumnMissing, QueryNotPlain
 
     try:
         return ProcessResponse(body=msgspec.Raw(_run_query(engine, request, max_rows)))
+    except QueryColumnMissing as raised:
+        return make_failure(raised, request.handle)
     except QueryNotPlain as raised:
         error = Unsupported(
             what="This query over the statement API",

@@ -78,8 +78,8 @@ class StsStageLocator:
                 DurationSeconds=int(self.lifetime_s),
             )
         except (BotoCoreError, ClientError) as error:
-            _log.error("no credentials for clients: %s: %s", self.role_arn, error)
-            reason = "cannot get credentials for the bucket. The log of the service has the reason"
+            _log.error("STS issued no upload credentials for the role %s: %s", self.role_arn, error)
+            reason = "STS issued no credentials for the bucket of the stage; the log of the service has the reason"
             raise ServiceBusy(reason=reason) from error
         found: dict[str, str] = answer["Credentials"]
         return found
@@ -98,13 +98,15 @@ def make_sts_stage_locator(settings: Settings, fallback_locator: StageLocator) -
         "AWS_DEFAULT_REGION"
     )
     if parts.scheme != "s3" or not _ROLE_ARN_PATTERN.match(settings.stage_role):
-        _reject_setting("it must be the ARN of a role, and stage_url must begin with s3://")
+        _reject_setting(
+            "it requires the ARN of a role, such as arn:aws:iam::123456789012:role/uploads, and a stage_url that begins with s3://"
+        )
     if _POLICY_METACHARACTERS.search(folder):
-        _reject_setting("the path of stage_url may have no *, ? or $ in it")
+        _reject_setting("the path of stage_url must not contain *, ? or $")
     if not region:
-        _reject_setting("AWS_REGION is not set")
+        _reject_setting("it requires the environment variable AWS_REGION")
     if not _MIN_LIFETIME_S <= settings.stage_credentials_s <= _MAX_LIFETIME_S:
-        _reject_setting("stage_credentials_s lies between 900 and 43,200 then, as AWS has it")
+        _reject_setting("it requires stage_credentials_s from 900 to 43200, the limits of AWS")
     store = read_environment_variable("AWS_ENDPOINT") or read_environment_variable(
         "AWS_ENDPOINT_URL"
     )

@@ -120,8 +120,7 @@ def parse_create_table_as(text: str) -> CreateTableAs | None:
     if before or kept:
         raise Unsupported(
             what=f"{' '.join([*before, 'IF NOT EXISTS' * kept]).strip()} with CREATE TABLE … AS",
-            instead="its table is made and filled in two steps; leave the words out, and DROP TABLE "
-            "before",
+            instead="omit the words, and run DROP TABLE first if the table exists",
         )
     if words[at] != "AS":
         reason = "A CREATE TABLE … AS has the columns of its query: name them there"
@@ -201,24 +200,24 @@ def parse_insert(text: str, namespace: tuple[str, ...]) -> InsertStatement | Non
     if len(tokens) > 1 and tokens[1].text.upper() == "OVERWRITE":
         raise Unsupported(
             what="INSERT OVERWRITE",
-            instead="rows are only added. CREATE OR REPLACE TABLE empties a table",
+            instead="run TRUNCATE TABLE or CREATE OR REPLACE TABLE, then INSERT INTO",
         )
     words = [token.text.upper() for token in tokens[1:3]]
     at = 1 + (words[:1] == ["INTO"])
     if words[:1] != ["INTO"]:
-        raise _make_statement_error("INSERT is followed by INTO and a table")
+        raise _make_statement_error("expected INTO and a table after INSERT")
     at += len(tokens) > at and tokens[at].text.upper() == "TABLE"
     run = read_dotted_name(tokens, at)
     parts = to_internal_parts(run)
     if not run or not _FULL_NAME_PARTS - len(namespace) <= len(parts) <= _FULL_NAME_PARTS:
         raise _make_statement_error(
-            "the table of an INSERT is named in full, database.schema.table, with backticks around "
-            "names that need quotes"
+            "write the full name of the table, database.schema.table, with backticks around names that "
+            "need quotes"
         )
     at += 2 * len(run) - 1
     columns, at = _parse_column_list(tokens, at)
     if at >= len(tokens):
-        raise _make_statement_error("an INSERT ends with VALUES or a query")
+        raise _make_statement_error("expected VALUES or a query after the table of INSERT")
     table = TableName(*namespace[: _FULL_NAME_PARTS - len(parts)], *parts)
     query, uses_default = _extract_query(text, tokens[at:])
     return InsertStatement(table, columns, query, text, uses_default)
@@ -246,8 +245,8 @@ def insert_rows(
     if insert.uses_default and has_defaults(schema):
         raise LoadRefused(
             what=f"DEFAULT in the values of INSERT INTO {insert.table}",
-            reason="the table has columns with default values. List the columns, and leave those out "
-            "that get their default",
+            reason="the table has columns with default values. List the columns, and omit those that "
+            "get their default",
         )
     names = name_values_by_position(schema, insert.columns, len(rows.columns), insert.table)
     target = resolve_write_target(

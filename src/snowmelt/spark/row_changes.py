@@ -234,7 +234,7 @@ def _read_target(
     parts = to_internal_parts(run)
     if not run or not _FULL_NAME_PARTS - len(namespace) <= len(parts) <= _FULL_NAME_PARTS:
         raise _make_error(
-            "the table is named in full, database.schema.table, with backticks around names that "
+            "write the full name of the table, database.schema.table, with backticks around names that "
             "need quotes"
         )
     alias = words.read_alias(stops) or quote_identifier(run[-1].text)

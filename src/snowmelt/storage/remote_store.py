@@ -148,8 +148,8 @@ class RemoteObjectWriter:
         """
         if create_only and self._size > MAX_CREATE_ONLY_BYTES:
             raise Unsupported(
-                what=f"Creating an object of more than {MAX_CREATE_ONLY_BYTES:,} bytes in "
-                "another store only if there is none",
+                what=f"An object of more than {MAX_CREATE_ONLY_BYTES:,} bytes with the condition that it "
+                "does not exist",
                 instead="write it without the condition",
             )
         with self._translating_errors():

@@ -180,7 +180,7 @@ def begin_load(
             if request.rejects == request.table:
                 raise LoadRefused(
                     what=f"REJECTED DATA AS TABLE {request.rejects}",
-                    reason="rejects cannot go into the table that is loaded",
+                    reason="this is the table that is loaded. Name another table",
                 )
             rejects = get_or_create_reject_table(
                 connection, request.rejects, owner=request.role, now=now
@@ -637,7 +637,7 @@ def get_or_create_reject_table(
     if found.schema.columns != REJECT_SCHEMA.columns:
         raise LoadRefused(
             what=f"REJECTED DATA AS TABLE {name}",
-            reason="this table is there already, and its columns are not those of a table of "
-            "rejects; name another, or drop it and let COPY create it",
+            reason="this table exists, and does not have the columns of a table of rejects. Name "
+            "another table, or drop it and let COPY create it",
         )
     return found

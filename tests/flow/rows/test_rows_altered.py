@@ -153,9 +153,9 @@ NO_PIPE, STALE = "ERR_PIPE_DOES_NOT_EXIST_OR_NOT_AUTHORIZED", "STALE_CONTINUATIO
     ("name", "changes", "code", "reason"),
     [
         ("DROPPED", [DROP], NO_PIPE, "does not exist"),
-        ("AGAIN", [DROP, CREATE], STALE, "The table of channel c is gone"),
-        ("AWAY", [AWAY], NO_PIPE, r"is called DEMO\.PUBLIC\.AWAY_OLD now"),
-        ("SWAPPED", [AWAY, BACK], STALE, r"is called DEMO\.PUBLIC\.SWAPPED_OLD now"),
+        ("AGAIN", [DROP, CREATE], STALE, "The table of channel c was dropped"),
+        ("AWAY", [AWAY], NO_PIPE, r"was renamed to DEMO\.PUBLIC\.AWAY_OLD"),
+        ("SWAPPED", [AWAY, BACK], STALE, r"was renamed to DEMO\.PUBLIC\.SWAPPED_OLD"),
     ],
 )
 def test_a_table_of_the_same_name_gets_nothing_of_one_that_went(

@@ -99,7 +99,7 @@ def chunk_versions(world: World) -> list[int]:
         ("RENAME COLUMN x TO y", 40, "its column X is called Y. Open the channel again"),
         ("DROP COLUMN x", 36, "column X was dropped. Open the channel again"),
         ("ADD COLUMN c INT NOT NULL", 40, "it has the column C, which is NOT NULL"),
-        ("RENAME TO u", 36, "Table DEMO.PUBLIC.T is called DEMO.PUBLIC.U now"),
+        ("RENAME TO u", 36, "Table DEMO.PUBLIC.T was renamed to DEMO.PUBLIC.U"),
     ],
 )
 def test_a_channel_that_is_open_while_its_table_changes(

@@ -604,7 +604,8 @@ def upgrade_schema(connection: sa.Connection, now: dt.datetime) -> None:
     elif current > SCHEMA_VERSION:
         raise ConfigurationError(
             setting="catalog_url",
-            reason=f"the catalog was written by a newer Snowmelt (its version is {current})",
+            reason=f"the catalog has version {current}, and this Snowmelt supports versions up to "
+            f"{SCHEMA_VERSION}. Install the Snowmelt that wrote it, or a newer one",
         )
     else:
         # Imported here, because most starts upgrade nothing.

@@ -469,11 +469,11 @@ upload_parts = _define_table(
 # Unreferenced files that are to be deleted. A row is deleted after its file.
 dropped_files = _define_table("dropped_files", "file text!, dropped_at time")
 
-# Replication to other sites. There is at most one group, which has the whole installation. `role` is that
-# of this site: `primary`, `closing` (about to hand over), `secondary` or `fenced` (a former primary).
-# `epoch` numbers the lines of history; each promotion begins a new one. `point` is the last numbered state of
-# a primary, and on other sites the one that they have. From `protected_from` on a primary reports only
-# offset tokens that its followers have. A secondary may be promoted once it has the state `promotable_from`.
+# Replication to other sites. There is at most one group, which contains the whole installation. `role` is the
+# role of this site: `primary`, `closing` (before a planned failover), `secondary` or `fenced` (a former primary).
+# `epoch` is the number of the history; each promotion begins a new one. `point` is the number of the last state
+# of a primary; on other sites, the number of the applied state. From state `protected_from` on, a primary reports
+# only offset tokens that its followers have. A secondary with the state `promotable_from` may be promoted.
 # `settings` is JSON, written by `objects.failover_groups`.
 failover_groups = _define_table(
     "failover_groups",

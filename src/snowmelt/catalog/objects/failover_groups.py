@@ -494,7 +494,9 @@ def promote(connection: sa.Connection, *, force: bool, now: dt.datetime) -> int:
             "rows could be lost. ALTER FAILOVER GROUP … PRIMARY FORCE promotes it nevertheless"
         )
     if group.epoch < 0:
-        raise GroupConflict(reason="This site has no state of the primary yet")
+        raise GroupConflict(
+            reason="This site has no state of the primary yet. Wait until SHOW FAILOVER GROUPS shows the first one"
+        )
     epoch = _next_epoch(group.epoch, group.site_number)
     record_changes(connection)
     _begin_epoch(connection, epoch)

@@ -84,7 +84,7 @@ def drop_library(connection: sa.Connection, name: str, *, cascade: bool) -> None
     if made and not cascade:
         shown = ", ".join(f"{each.kind} {to_display_name(each.name)}" for each in made)
         raise UserError(
-            f"Library {to_display_name(name)} is still used by {shown}; drop these first, or add "
+            f"Cannot drop library {to_display_name(name)}: it is used by {shown}. Drop these first, or add "
             "CASCADE."
         )
     connection.execute(sa.delete(_LOAD_FUNCTIONS).where(_LOAD_FUNCTIONS.c.library == name))

@@ -473,8 +473,8 @@ def _parse_create_security(
     keys = tuple(fields.pop(each, None) for each in _PUBLIC_KEY_FIELDS)
     if any(keys) == ("keys_url" in fields):
         raise cursor.make_error(
-            f"{_OAUTH_PREFIX}JWS_KEYS_URL or {_OAUTH_PREFIX}RSA_PUBLIC_KEY says what signatures are checked with; give"
-            " one of them"
+            f"Expected either {_OAUTH_PREFIX}JWS_KEYS_URL or {_OAUTH_PREFIX}RSA_PUBLIC_KEY: the keys that verify"
+            " signatures"
         )
     fields.setdefault("blocked_roles", (ACCOUNTADMIN,))
     cursor.expect_end("the clauses")
@@ -491,8 +491,8 @@ def _parse_alter_security(cursor: TokenCursor, if_exists: bool) -> AlterSecurity
     has_keys = any(each in fields for each in _PUBLIC_KEY_FIELDS)
     if word == "SET" and "keys_url" in fields and has_keys:
         raise cursor.make_error(
-            f"{_OAUTH_PREFIX}JWS_KEYS_URL and {_OAUTH_PREFIX}RSA_PUBLIC_KEY exclude each other; SET one of them, and"
-            " the other is forgotten"
+            f"{_OAUTH_PREFIX}JWS_KEYS_URL and {_OAUTH_PREFIX}RSA_PUBLIC_KEY exclude each other. SET one of them;"
+            " that removes the other"
         )
     return AlterSecurityIntegration(name, fields, if_exists)
 

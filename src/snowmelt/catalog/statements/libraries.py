@@ -241,7 +241,9 @@ def _parse_create(
     at = cursor.current
     factory = cursor.parse_string("the name of a factory class")
     if not factory.isidentifier():
-        raise cursor.make_error("The name of a factory class is one word", at)
+        raise cursor.make_error(
+            f"Expected the name of a function or class here, not {factory!r}", at
+        )
     cursor.expect("LIBRARY")
     library = _parse_load_object_name(cursor, "LIBRARY")
     # The clause FENCED is accepted and ignored: user code always runs in the same process.
@@ -286,7 +288,7 @@ def _parse_language(cursor: TokenCursor) -> None:
     at = cursor.current
     language = cursor.parse_string("a language")
     if language.lower() != "python":
-        raise cursor.make_error(f"There is LANGUAGE 'Python' alone, not {language!r}", at)
+        raise cursor.make_error(f"LANGUAGE {language!r} is not supported. Use 'Python'", at)
 
 
 def _parse_load_object_name(cursor: TokenCursor, kind: str) -> str:

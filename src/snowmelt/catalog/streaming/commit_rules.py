@@ -385,8 +385,8 @@ def _find_rename_error(
         return None
     return CommitDecision(
         CommitCode.REOPEN,
-        f"Table {offer.table} is called {name} now. Open the channel again under that name and"
-        " send the rows since its committed offset token.",
+        f"Table {offer.table} was renamed to {name}. Open the channel by that name, and resume after its"
+        " committed offset token.",
     )
 
 

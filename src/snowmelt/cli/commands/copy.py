@@ -255,7 +255,9 @@ def print_copy_result(result: CopyResult, output_format: str) -> None:
     if result.truncated_values:
         print(describe_truncation(result.truncated_values), file=sys.stderr)
     for path, reason in result.failed_files:
-        print(f"left out: {path}: {reason}", file=sys.stderr)
+        # A reason from a filter or parser begins with the path.
+        shown = reason if reason.startswith(path) else f"{path}: {reason}"
+        print(f"left out: {shown}", file=sys.stderr)
     if totals.rejects:
         where = result.rejected_to or "not kept: add REJECTED DATA AS TABLE to keep them"
         print(f"{format_count(totals.rejects, 'record')} rejected, {where}", file=sys.stderr)

@@ -17,6 +17,7 @@ import dataclasses
 import datetime as dt
 import json
 import os
+import platform
 import resource
 import shutil
 import ssl
@@ -24,7 +25,7 @@ import stat
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -619,10 +620,28 @@ def _check_variables() -> Iterator[CheckResult]:
 
 def check_service(settings: Settings) -> CheckResult:
     """Check that the service of these settings responds."""
+    scheme = "https" if settings.tls_cert else "http"
+    return _check_health(
+        f"{scheme}://{_WILDCARD_HOSTS.get(settings.host, settings.host)}:{settings.port}"
+    )
+
+
+def check_registered_service(running: Sequence[ServiceRecord]) -> CheckResult:
+    """Check that the newest of a catalog's running services responds, if it is on this machine.
+
+    The address in the settings may be that of another installation.
+    """
+    if not running:
+        return note("service", "no service of this catalog runs; start it with `snowmelt serve`")
+    newest = running[-1]
+    if newest.host != platform.node():
+        return fine("service", f"runs at {newest.url} on {newest.host}")
+    return _check_health(newest.url)
+
+
+def _check_health(url: str) -> CheckResult:
     import httpx
 
-    scheme = "https" if settings.tls_cert else "http"
-    url = f"{scheme}://{_WILDCARD_HOSTS.get(settings.host, settings.host)}:{settings.port}"
     try:
         # Only the response matters here, so an untrusted certificate is accepted.
         answer = httpx.get(f"{url}/healthz", timeout=_HEALTH_TIMEOUT_S, verify=False)  # noqa: S501

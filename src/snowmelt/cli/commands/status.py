@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the status. Return 1 if the installation needs attention."""
     from snowmelt.catalog.db.database import open_catalog_clock, read_catalog_version
+    from snowmelt.catalog.jobs.leases import list_services
     from snowmelt.catalog.objects.tables import list_tables
     from snowmelt.catalog.streaming.channels import list_channels
     from snowmelt.catalog.streaming.chunks import (
@@ -40,7 +41,6 @@ def run(options: argparse.Namespace) -> int:
     from snowmelt.catalog.views.freshness import list_expected_tables
 
     settings = load_settings(options)
-    service = doctor.check_service(settings)
     with opening_catalog(settings) as database:
         now = open_catalog_clock(database).now()
         with database.reading() as connection:
@@ -51,10 +51,12 @@ def run(options: argparse.Namespace) -> int:
                 for table_id in list_backlogged_table_ids(connection)
             ]
             expected = list_expected_tables(connection)
+            running = [each for each in list_services(connection) if each.is_running(now)]
             quarantined = [
                 chunk for chunk in list_quarantined_chunks(connection) if chunk.table_id in tables
             ]
         dialect = database.dialect
+    service = doctor.check_registered_service(running)
     commits = [(each.last_commit_at, each) for each in channels if each.last_commit_at is not None]
     last = max(commits, key=lambda commit: commit[0], default=None)
     oldest = min(

@@ -98,7 +98,9 @@ def parse_time_zone(name: str) -> dt.tzinfo:
         offset = dt.timedelta(hours=int(hours), minutes=int(minutes))
         return dt.timezone(-offset if sign == "-" else offset)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise DeclarationInvalid(reason=f"{name!r} is no time zone") from None
+        raise DeclarationInvalid(
+            reason=f"{name!r} is not a time zone. Use a name such as Europe/Berlin, or an offset such as +02:00"
+        ) from None
 
 
 # Minimum rows for columnar encoding, which costs 100 µs more per batch and less per row (measured).

@@ -195,7 +195,7 @@ class RetryState:
         if retry_after_s:
             if retry_after_s >= left_s:
                 raise ResponseInvalid(
-                    reason=f"{reason}; it asks to wait for {retry_after_s:.0f} s, {left_s:.0f} s are left"
+                    reason=f"{reason}; its Retry-After of {retry_after_s:.0f} s exceeds the {left_s:.0f} s that are left"
                 )
             return retry_after_s
         return min(pause_s, left_s / 2)

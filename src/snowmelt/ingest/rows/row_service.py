@@ -242,8 +242,8 @@ class RowService:
         name = get_internal_channel_name(request)
         if at is not None and not at.may_belong_to_table(target.table.table_id):
             went = self._describe_renamed_table(request, at) or (
-                f"The table of channel {request.channel} is gone, and {request.path} is another one"
-                " now. Open the channel again."
+                f"The table of channel {request.channel} was dropped, and {request.path} belongs to a"
+                " new table. Open the channel again, and resume after its committed offset token."
             )
             return target, name, ContinuationStale(went)
         with self.database.reading() as connection:
@@ -270,8 +270,8 @@ class RowService:
         if name is None:
             return None
         return (
-            f"The table of channel {request.channel} is called {name} now: open the channel there,"
-            " and send the rows since its committed offset token."
+            f"The table of channel {request.channel} was renamed to {name}. Open the channel by that"
+            " name, and resume after its committed offset token."
         )
 
     def append_rows(

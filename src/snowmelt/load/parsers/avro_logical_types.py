@@ -40,7 +40,9 @@ def _read_time_millis(data: int, schema: Any, _: Any = None) -> dt.time:
 
 def _read_time_micros(data: int, schema: Any, _: Any = None) -> dt.time:
     if not 0 <= data < _DAY_US:
-        raise ValueError(f"{schema['logicalType']}: {data} microseconds are no time of day")
+        raise ValueError(
+            f"{schema['logicalType']}: {data} microseconds are not a time of day; expected 0 to 86,399,999,999"
+        )
     return (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=data)).time()
 
 

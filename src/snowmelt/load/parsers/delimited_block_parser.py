@@ -209,13 +209,13 @@ class DelimitedBlockParser:
 
     def _describe_count_error(self, count: int) -> str:
         expected = self._shape.field_count
-        text = f"{count} {'field' if count == 1 else 'fields'} where {expected} are expected"
+        text = f"Expected {expected} {'field' if expected == 1 else 'fields'}, got {count}"
         if count > expected:
-            return f"{text}: too many"
+            return text
         for column, place in zip(self._converter.columns, self._shape.field_indexes, strict=True):
             if place is not None and place >= count:
-                return f"{text}: none for {column.label}"
-        return f"{text}: too few"
+                return f"{text}: no value for {column.label}"
+        return text
 
 
 def _is_scannable(dialect: DelimitedDialect) -> bool:

@@ -208,7 +208,7 @@ class IcebergCatalog:
         if request.method in {"POST", "DELETE"} and request.segments[2:3] == ("namespaces",):
             raise WriteNotSupported(
                 what="Creating, altering and dropping tables and namespaces",
-                instead="SQL of Snowmelt",
+                instead="use the statements of Snowmelt, for example with `snowmelt sql`",
             )
         raise RouteNotFound(path="/".join((MOUNT_PATH, *request.segments)))
 

@@ -121,7 +121,8 @@ def parse_offset(offset_json: Mapping[str, Any]) -> StreamOffset:
         pass
     raise LoadRefused(
         what="The checkpoint",
-        reason=f"the checkpoint has an offset of another source: {offset_json}",
+        reason=f"expected an offset of a stream of Snowmelt, got {offset_json}. Start the stream with "
+        "a new checkpoint",
     )
 
 
@@ -182,8 +183,8 @@ class StreamedTable:
         """
         if self.table.incarnation != incarnation:
             raise TableNotFound(
-                f"Table {self.table.name} is another than the one that this stream has read: that "
-                "was dropped. Start the stream with a new checkpoint.",
+                f"Table {self.table.name} was dropped and created again since this stream began. "
+                "Start the stream with a new checkpoint.",
                 table=self.table.name,
             )
 
@@ -235,8 +236,8 @@ def find_chunks_or_migrated_files(
         if run.from_seq < after_seq or run.to_seq > end_seq:
             raise _make_rows_missing_error(
                 table.name,
-                f"commits {run.from_seq + 1} to {run.to_seq} were migrated as one and their "
-                f"chunks are gone, but it wants them from {after_seq + 1} to {end_seq} only",
+                f"it needs commits {after_seq + 1} to {end_seq}, but one migration wrote commits "
+                f"{run.from_seq + 1} to {run.to_seq} into the same files, and their chunks are deleted",
             )
         taken = set(range(run.from_seq + 1, run.to_seq + 1))
         missing -= taken
@@ -244,7 +245,8 @@ def find_chunks_or_migrated_files(
             kept.pop(seq, None)
     if missing:
         raise _make_rows_missing_error(
-            table.name, f"commit {min(missing)} is not in any known migration"
+            table.name,
+            f"the chunk of commit {min(missing)} is deleted, and no migration in the history wrote it",
         )
     files = _list_migration_files(streamed_table, runs)
     return StreamIncrement(tuple(files), tuple(kept[seq] for seq in sorted(kept)))
@@ -290,8 +292,9 @@ def find_new_load_files(
     if sum(file.rows for file in files) != wanted:
         raise _make_rows_missing_error(
             streamed_table.table.name,
-            f"of {wanted:,} rows that were loaded in native commits {start.native + 1} to "
-            f"{end.native} only {sum(file.rows for file in files):,} are in files of their own",
+            f"expected {wanted:,} rows of loads in native commits {start.native + 1} to {end.native}, "
+            f"found {sum(file.rows for file in files):,}: a compaction joined the other rows with "
+            "older ones",
         )
     return StreamIncrement(tuple(files), ())
 
@@ -350,8 +353,8 @@ def _list_migration_files(
         if there != wanted:
             raise _make_rows_missing_error(
                 streamed_table.table.name,
-                f"of the {wanted:,} rows of migration {run.run_id} {there:,} are in files of "
-                "its own: the others were joined with older ones",
+                f"expected {wanted:,} rows in the files of migration {run.run_id}, found {there:,}: a "
+                "compaction joined the other rows with older ones",
             )
     return [file for run in runs for file in by_run[run.run_id]]
 
@@ -385,5 +388,5 @@ def _make_rows_missing_error(table: TableName, reason: str) -> LoadRefused:
     return LoadRefused(
         what=f"The stream of {table}",
         reason=f"{reason}. No row was skipped. Start the stream with a new checkpoint and the option "
-        "`startingOffset`, and keep more by a longer retention (SNOWMELT_RETENTION_S)",
+        "`startingOffset`. To keep files and chunks longer, raise SNOWMELT_RETENTION_S",
     )

@@ -214,8 +214,8 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if any(chunk.seq <= begin.seq for chunk in held):
                 raise LoadRefused(
                     what=f"The stream of {self._name}",
-                    reason="a chunk of the table is in quarantine, and its rows in no file; restore "
-                    "its blob, or give it up",
+                    reason="a chunk of the table is quarantined, so its rows cannot be read. Restore "
+                    "its blob, or discard the chunk with `snowmelt chunks give-up`",
                 )
         elif starting_offset == LATEST:
             begin = end

@@ -125,8 +125,8 @@ def name_values_by_position(
     if len(names) != value_count:
         raise LoadRefused(
             what=f"INSERT INTO {table}",
-            reason=f"{len(names)} columns ({', '.join(names)}) want as many values, "
-            f"{value_count} are given",
+            reason=f"expected {len(names)} values for the columns {', '.join(names)}, got "
+            f"{value_count}",
         )
     return names
 

@@ -171,21 +171,24 @@ def _list_warnings(
     same = [_EXPRESSION_ID.sub("", text.partition("], [")[0]) for text in after]
     if len(set(same)) < len(same):
         yield (
-            f"{name} is called more than once for the same rows (a filter on its alias, a WITH "
-            "that is read twice, or written twice): keep its values in a table first."
+            f"Spark calls {name} more than once for the same rows, for example for a filter on its "
+            "alias, or for a WITH that is read twice. Store its values in a table first."
         )
     if any(map(_is_computed_twice, nodes)):
         yield (
-            f"ORDER BY over {name} calls it twice, because Spark looks at a sample first: keep its "
-            "values in a table first."
+            f"Spark calls {name} twice for ORDER BY, because it sorts by a sample of the values. Store "
+            "the values in a table first."
         )
     if conditional:
-        yield f"CASE, COALESCE and the like do not keep rows from {name}: filter before."
+        yield (
+            f"Spark calls {name} for all rows, also for those that CASE, COALESCE or IF excludes. Exclude "
+            "them in a WHERE of a subquery."
+        )
     volatile = registered.definition.function.volatility is Volatility.VOLATILE
     if volatile and any(_is_filtered_late(node) for node in nodes):
         yield (
-            f"{name} is VOLATILE, so it is called before a filter that needs none of its values: "
-            "filter in a subquery beneath, or make it IMMUTABLE."
+            f"Spark calls {name} before a filter that does not need its values, because it is VOLATILE. "
+            "Filter in a subquery, or make the function IMMUTABLE."
         )
 
 

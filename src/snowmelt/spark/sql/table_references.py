@@ -292,7 +292,7 @@ def _reject_modifications(references: Sequence[TableReference]) -> None:
         if reference.node is not None and isinstance(reference.node.parent, _MODIFYING_NODES):
             raise Unsupported(
                 what=f"Changing {'.'.join(reference.parts)} by a query",
-                instead="rows come in through channels",
+                instead="use INSERT INTO, UPDATE, DELETE or MERGE INTO as a statement of its own",
             )
 
 

@@ -59,7 +59,10 @@ def take_snapshot_at_time(
     """
     what = f"as_of = {timestamp.isoformat()}"
     if timestamp < current.table.created_at:
-        raise LoadRefused(what=what, reason=f"{current.table.name} was created later")
+        raise LoadRefused(
+            what=what,
+            reason=f"{current.table.name} was created later, at {current.table.created_at.isoformat()}",
+        )
     before_ms = to_epoch_ms(timestamp)
     native = _find_newest_snapshot(current.native, lambda made, _: made.timestamp_ms <= before_ms)
     watermark = 0 if native is None else native.facts.watermark

@@ -28,6 +28,9 @@ def test_without_a_service_the_status_says_so_with_exit_code_1(
     assert [line.split("  ")[0] for line in lines] == [
         *("service", "catalog", "backlog", "last commit", "freshness", "quarantine")
     ]
+    assert lines[0] == (
+        "service      no service of this catalog runs; start it with `snowmelt serve`"
+    )
     assert "1 table, 0 channels" in lines[1]
     assert lines[2:] == [
         "backlog      0 chunks, 0 rows, 0 bytes in 0 tables",
@@ -57,7 +60,10 @@ def test_backlog_and_last_commit_are_those_of_the_catalog(
     assert found["service"]["answers"] is True
     assert (found["backlog"]["chunks"], found["backlog"]["rows"]) == (1, 1)
     assert found["last_commit"]["offset_token"] == "7"
-    assert " ago, channel C1" in snowmelt("status", **settings).stdout
+    # The address is that of the service that the catalog knows, not the one in the settings.
+    shown = snowmelt("status", data_dir=settings["data_dir"], port=str(free_port())).stdout
+    assert shown.startswith(f"service      responds at {loading_service.url}\n")
+    assert " ago, channel C1" in shown
 
 
 def test_a_catalog_that_is_missing_is_an_error(snowmelt: Callable[..., Finished]) -> None:

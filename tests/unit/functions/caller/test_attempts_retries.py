@@ -191,7 +191,9 @@ def test_zero_seconds_are_no_wish():
 
 def test_more_than_is_left_is_not_waited_for():
     walk = Walk(batch_timeout_s=30.0)
-    with pytest.raises(ResponseInvalid, match="asks to wait for 60 s, 30 s are left"):
+    with pytest.raises(
+        ResponseInvalid, match="its Retry-After of 60 s exceeds the 30 s that are left"
+    ):
         walk.step(429, 60.0)
 
 

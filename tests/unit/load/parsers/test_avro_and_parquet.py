@@ -125,7 +125,7 @@ def test_avro_times_are_exact_or_rejected() -> None:
         assert rows == [[dt.time(23, 59, 59, 999_999 // step * step)]]
         for count in (-1, last + 1):
             rows, reason = load_avro_value(kind, encode_long(count), time)
-            assert (rows, "are no time of day" in reason) == ([], True)
+            assert (rows, "are not a time of day" in reason) == ([], True)
 
 
 def test_a_broken_avro_file_fails_with_its_reason() -> None:

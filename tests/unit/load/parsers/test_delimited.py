@@ -93,9 +93,9 @@ def test_a_reject_names_place_column_and_value() -> None:
 def test_a_record_of_another_length_is_rejected_with_both_numbers() -> None:
     _, rejects = load("delimited", b"1|a\n1|a||\n\n1|a|\n")
     assert [reject.reason for reject in rejects] == [
-        "2 fields where 3 are expected: none for column 3 (D DATE)",
-        "4 fields where 3 are expected: too many",
-        "1 field where 3 are expected: none for column 2 (T VARCHAR(3))",
+        "Expected 3 fields, got 2: no value for column 3 (D DATE)",
+        "Expected 3 fields, got 4",
+        "Expected 3 fields, got 1: no value for column 2 (T VARCHAR(3))",
     ]
 
 
@@ -130,8 +130,8 @@ def test_a_record_of_another_length_may_hold_illegal_utf8() -> None:
     rows, rejects = load("delimited", b"1|a|\n1|\xff|a|\n2|\xff\n")
     assert [row[0] for row in rows] == [1]
     assert [reject.reason.partition(":")[0] for reject in rejects] == [
-        "4 fields where 3 are expected",
-        "2 fields where 3 are expected",
+        "Expected 3 fields, got 4",
+        "Expected 3 fields, got 2",
     ]
 
 
