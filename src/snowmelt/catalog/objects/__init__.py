@@ -8,6 +8,7 @@
 `libraries`: libraries of user code with their filters, parsers and sources.
 `external_functions`: external functions, their API integrations and translators.
 `published_snapshots`: snapshots that other engines load, with their fresh files and demand.
+`engine_requests`: requests of other engines with an idempotency key.
 `s3_buckets`: buckets and their privileges.
 `s3_objects`: objects and multipart uploads in local files.
 `failover_groups`: role of this site in its failover group, followers, promotion and fencing.
