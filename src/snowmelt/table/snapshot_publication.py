@@ -150,7 +150,7 @@ class SnapshotPublisher:
     ) -> PublishedSnapshot | None:
         """Publish the current state of a table. Return None if the last publication already has it.
 
-        Writes up to 64 MiB of chunks as fresh files, and leaves later chunks to the next call. With
+        Writes up to 32 MiB of chunks as fresh files, and leaves later chunks to the next call. With
         `native_only`, publishes only the native table. With `lease`, stores nothing if the lease is
         lost.
 
