@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -171,6 +173,61 @@ def test_a_repeated_request_is_committed_once(lake: Any, name: str, catalog: Cat
     again = httpx.post(url, content=body, headers=headers, timeout=60)
     assert again.status_code == 200
     assert seen_by_snowmelt(lake, name) == [(0, "s0"), (1, "e1")]
+
+
+def post(lake: Any, url: str, key: str, body: Any) -> httpx.Response:
+    headers = {"authorization": f"Bearer {lake.token}", "idempotency-key": key}
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return httpx.post(url, content=content, headers=headers, timeout=60)
+
+
+def test_a_key_commits_rows_once_and_refuses_another_body(
+    lake: Any, name: str, catalog: Catalog
+) -> None:
+    sent: list[Any] = []
+    table = catalog.load_table(f"PUBLIC.{name.upper()}")
+    with recording_commits(catalog, sent):
+        table.append(rows_of([1]))
+        table.append(rows_of([2]))
+    (url, first), (_, second) = sent
+    key = str(uuid.uuid4())
+    committed = [post(lake, url, key, first) for _ in range(2)]
+    assert [each.status_code for each in committed] == [200, 200]
+    refused = post(lake, url, key, second)
+    assert refused.status_code == 422
+    assert refused.json()["error"]["type"] == "UnprocessableEntityException"
+    assert key in refused.json()["error"]["message"]
+    assert seen_by_snowmelt(lake, name) == [(1, "e1"), (2, "e2")]
+
+
+def test_a_key_changes_properties_once(lake: Any, name: str, catalog: Catalog) -> None:
+    lake.service.sql(f"GRANT OWNERSHIP ON TABLE demo.public.{name} TO ROLE reading")
+    url = f"{lake.uri}/v1/DEMO/namespaces/PUBLIC/tables/{name.upper()}"
+    older, newer = (
+        {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": value}}]}
+        for value in ("older", "newer")
+    )
+    key = str(uuid.uuid4())
+    sent = [(key, older), (str(uuid.uuid4()), newer), (key, older)]
+    assert [post(lake, url, *each).status_code for each in sent] == [200, 200, 200]
+    assert catalog.load_table(f"PUBLIC.{name.upper()}").properties["a"] == "newer"
+    assert post(lake, url, "7", newer).status_code == 400
+
+
+def test_a_rejection_is_repeated_for_its_key(lake: Any, name: str) -> None:
+    url = f"{lake.uri}/v1/DEMO/namespaces/PUBLIC/tables/{name.upper()}"
+    lake.service.sql(f"GRANT OWNERSHIP ON TABLE demo.public.{name} TO ROLE reading")
+    body = {
+        "requirements": [{"type": "assert-current-schema-id", "current-schema-id": 2}],
+        "updates": [{"action": "set-properties", "updates": {"a": "b"}}],
+    }
+    key = str(uuid.uuid4())
+    refused = post(lake, url, key, body)
+    assert refused.status_code == 409
+    lake.service.sql(f"ALTER TABLE demo.public.{name} ADD COLUMN more NUMBER(9,0)")
+    again = post(lake, url, key, body)
+    assert (again.status_code, again.json()) == (409, refused.json())
+    assert post(lake, url, str(uuid.uuid4()), body).status_code == 200
 
 
 @pytest.mark.parametrize(

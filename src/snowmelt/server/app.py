@@ -220,6 +220,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         publisher,
         engine_commits,
         iceberg_threads,
+        clock,
     )
     queries = QueryProcesses(settings, clock)
     service_threads = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="serve")

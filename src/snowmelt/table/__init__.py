@@ -13,6 +13,7 @@
 `migration_task`: writes chunks as native files, on any executor.
 `migration`: plan, lease and commit of a migration.
 `fresh_files`: native files with the rows of chunks that are not migrated.
+`published_manifests`: encodes the manifests of published snapshots.
 `snapshot_publication`: publishes snapshots of native and fresh files for engines.
 `file_lineage`: records of the files that a commit adds and removes.
 `file_removal`: removal of native and fresh files in a commit.

@@ -27,7 +27,6 @@ _ROW_GROUP_ROWS = 256 * 1024
 _COMPRESSION_LEVEL = 3
 _BUFFER_BYTES = 1024 * 1024
 _SAMPLE_ROWS = 16_384
-_TEMPORARY_SAMPLE_ROWS = 1024
 _MAX_DISTINCT_SHARE = 0.25
 
 
@@ -202,11 +201,13 @@ def _make_parquet_writer(
 
     `level` is the Zstandard level. None: Snappy.
     """
-    sample_rows = _SAMPLE_ROWS if level is not None else _TEMPORARY_SAMPLE_ROWS
     return pq.ParquetWriter(
         sink,
         first_table.schema,
-        use_dictionary=_find_repeating_columns(first_table.slice(0, sample_rows)),
+        # Without dictionaries, Snappy's files are 8% larger and take a twelfth less CPU.
+        use_dictionary=False
+        if level is None
+        else _find_repeating_columns(first_table.slice(0, _SAMPLE_ROWS)),
         compression="snappy" if level is None else "zstd",
         compression_level=level,
         # Omit Arrow's copy of the schema, because other readers may fail on it.

@@ -30,7 +30,6 @@ from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.manifest import (
     ManifestContent,
     ManifestEntry,
-    ManifestEntryStatus,
     ManifestFile,
     read_manifest_list,
     write_manifest,
@@ -67,10 +66,13 @@ from snowmelt.table.fresh_files import (
     MAX_ROUND_BYTES,
     MAX_UNJOINED_FILES,
     FreshFileWriter,
-    decode_fresh_file,
 )
 from snowmelt.table.iceberg import NativeTable, make_current_metadata
-from snowmelt.table.native_file_writer import make_data_file
+from snowmelt.table.published_manifests import (
+    encode_file,
+    write_fresh_manifest,
+    write_published_list,
+)
 from snowmelt.table.snapshot import MAX_SNAPSHOT_AGE_S, load_current_native_table
 from snowmelt.table.table_reader import make_chunk_read_tasks
 from snowmelt.table.warehouse_paths import (
@@ -140,13 +142,15 @@ class SnapshotPublisher:
         self._clock = clock
         self._warehouse = open_warehouse(settings.warehouse_url)
         self._copier = ManifestCopier(self._warehouse, clock)
+        # Table, commit sequence and time of the last chunk written.
+        self._last_written: tuple[int, int, dt.datetime] | None = None
 
     def publish(
         self, table_id: int, *, native_only: bool = False, lease: Lease | None = None
     ) -> PublishedSnapshot | None:
         """Publish the current state of a table. Return None if the last publication already has it.
 
-        Writes up to 64 MiB of chunks as fresh files, and leaves later chunks to the next call. With
+        Writes up to 32 MiB of chunks as fresh files, and leaves later chunks to the next call. With
         `native_only`, publishes only the native table. With `lease`, stores nothing if the lease is
         lost.
 
@@ -316,6 +320,9 @@ class SnapshotPublisher:
         )
         made, problem = writer.write_chunks(start, tasks)
         failpoints.hit_failpoint(Failpoint.PUBLICATION_FILE)
+        if made is not None:
+            last = taken[made.to_seq - start - 1]
+            self._last_written = (table.table_id, last.seq, last.registered_at)
         used = sum(chunk.length for chunk in taken)
         return made, used, None if problem is None else str(problem)
 
@@ -382,13 +389,11 @@ class SnapshotPublisher:
         publication must find a snapshot. The first snapshot, and the first after a pause, is
         therefore backdated.
         """
-        with self._database.reading() as connection:
-            chunks = list_chunks(connection, state.table.table_id, up_to - 1, up_to)
+        times = self._find_registration_times(state.table.table_id, up_to)
         now = self._clock.now()
         last = state.published[0] if state.published else None
         is_first = not base.snapshots and all(each.snapshot is None for each in listed)
-        times = [chunk.registered_at for chunk in chunks]
-        if chunks and (is_first or last is None or now - last.created_at > _PAUSE):
+        if times and (is_first or last is None or now - last.created_at > _PAUSE):
             times = [min(*times, now - _BACKDATING)]
         milliseconds = [*map(to_epoch_ms, times), base.last_updated_ms]
         if last is not None:
@@ -396,6 +401,14 @@ class SnapshotPublisher:
             # snapshot.
             milliseconds.append(last.timestamp_ms + (0 if is_first else 1))
         return max(milliseconds)
+
+    def _find_registration_times(self, table_id: int, seq: int) -> list[dt.datetime]:
+        """Return the registration time of a chunk, or an empty list if it does not exist."""
+        if self._last_written is not None and self._last_written[:2] == (table_id, seq):
+            return [self._last_written[2]]
+        with self._database.reading() as connection:
+            chunks = list_chunks(connection, table_id, seq - 1, seq)
+        return [chunk.registered_at for chunk in chunks]
 
     def _write_snapshot(
         self, base: TableMetadata, folder: str, files: Sequence[FreshFile], timestamp: int
@@ -408,36 +421,36 @@ class SnapshotPublisher:
         stem = f"{folder}/{PUBLISHED_FOLDER}/{uuid.uuid4()}"
         manifest_path, list_path = f"{stem}-m0.avro", f"{stem}-list.avro"
         manifests: list[ManifestFile] = []
+        encoded = [
+            encode_file(file.entry, warehouse.to_public_address(file.path)) for file in files
+        ]
         if files:
-            output = PublishedOutputFile(warehouse, manifest_path)
-            with write_manifest(
-                2, UNPARTITIONED_PARTITION_SPEC, base.schema(), output, snapshot_id, _COMPRESSION
-            ) as writer:
-                for file in files:
-                    address = warehouse.to_public_address(file.path)
-                    writer.add(
-                        ManifestEntry.from_args(
-                            status=ManifestEntryStatus.ADDED,
-                            snapshot_id=snapshot_id,
-                            sequence_number=sequence,
-                            file_sequence_number=sequence,
-                            data_file=make_data_file(decode_fresh_file(file), address),
-                        )
-                    )
-            manifests.append(writer.to_manifest_file())
-        native = () if parent is None else self._copier.list_manifests(parent)
-        list_output = PublishedOutputFile(warehouse, list_path)
-        parent_id = None if parent is None else parent.snapshot_id
-        with write_manifest_list(
-            2, list_output, snapshot_id, parent_id, sequence, _COMPRESSION
-        ) as list_writer:
-            list_writer.add_manifests([*manifests, *native])
+            manifests.append(
+                write_fresh_manifest(
+                    warehouse,
+                    manifest_path,
+                    base.schema(),
+                    encoded,
+                    snapshot_id=snapshot_id,
+                    sequence_number=sequence,
+                )
+            )
+        if parent is not None:
+            manifests += self._copier.list_manifests(parent)
+        list_address = write_published_list(
+            warehouse,
+            list_path,
+            manifests,
+            parent,
+            snapshot_id=snapshot_id,
+            sequence_number=sequence,
+        )
         entry: dict[str, Any] = {
             "snapshot-id": snapshot_id,
             "sequence-number": sequence,
             "timestamp-ms": timestamp,
-            "manifest-list": list_output.location,
-            "summary": _make_summary(parent, files),
+            "manifest-list": list_address,
+            "summary": _make_summary(parent, sum(each.rows for each in encoded), files),
             "schema-id": base.current_schema_id,
         }
         if parent is not None:
@@ -628,13 +641,12 @@ def _cut_at_registration(
     return chunks[:start]
 
 
-def _make_summary(parent: Snapshot | None, files: Sequence[FreshFile]) -> dict[str, str]:
+def _make_summary(parent: Snapshot | None, rows: int, files: Sequence[FreshFile]) -> dict[str, str]:
     """Return the summary of a snapshot that adds fresh files, with all totals for ClickHouse."""
-    written = [decode_fresh_file(file) for file in files]
     added = {
-        "records": sum(each.rows for each in written),
-        "data-files": len(written),
-        "files-size": sum(each.size for each in written),
+        "records": rows,
+        "data-files": len(files),
+        "files-size": sum(each.size for each in files),
     }
     before = (
         {} if parent is None or parent.summary is None else parent.summary.additional_properties

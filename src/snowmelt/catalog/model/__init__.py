@@ -407,6 +407,14 @@ snapshot_demand = _define_table(
     "table_id tables.table_id!, native_only flag!, requested_at time, stalled_reason text?,"
     "written_at time?",
 )
+# Changes of tables that engines requested with an idempotency key. `error` is the response if the
+# request was rejected, as JSON.
+engine_requests = _define_table(
+    "engine_requests",
+    "key text!, user text, table_id bigint, body_sha256 bytes, created_at time, finished_at time?,"
+    "error text?",
+    sa.Index("ix_engine_requests_created_at", "created_at"),
+)
 
 # User code. `files` is JSON: {name: base64}. Replacing a library replaces all its files.
 libraries = _define_table(
@@ -507,12 +515,13 @@ diverged_changes = _define_table(
 )
 
 # State of processes and stores of one installation, which is not backed up or replicated: services,
-# unregistered blobs, unfinished uploads, published snapshots. `deployment` is new in a restored
+# unregistered blobs, unfinished uploads, published snapshots, requests of engines. `deployment` is new in a restored
 # installation.
 LOCAL_TABLES = frozenset(
     {
         *("deployment", "services", "sightings", "dropped_files", "backups"),
         *("fresh_files", "published_snapshots", "snapshot_demand", "uploads", "upload_parts"),
+        "engine_requests",
         *(
             "failover_groups",
             "replica_slots",

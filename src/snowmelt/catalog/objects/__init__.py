@@ -9,6 +9,7 @@
 `external_functions`: external functions, their API integrations and translators.
 `name_suggestions`: the most similar name in errors about missing tables and functions.
 `published_snapshots`: snapshots that other engines load, with their fresh files and demand.
+`engine_requests`: requests of other engines with an idempotency key.
 `s3_buckets`: buckets and their privileges.
 `s3_objects`: objects and multipart uploads in local files.
 `failover_groups`: role of this site in its failover group, followers, promotion and fencing.

@@ -89,6 +89,36 @@ class TableDemand:
     stalled_reason: str | None
 
 
+# The publisher executes these statements in each round. To build one takes eight times as long as
+# to execute it, so they are built once.
+_ADD_FRESH_FILE = sa.insert(_FILES)
+_ADD_PUBLICATION = sa.insert(_PUBLISHED)
+_SET_STALLED_REASON = (
+    sa.update(_DEMAND)
+    .where(
+        _DEMAND.c.table_id == sa.bindparam("id"), _DEMAND.c.native_only == sa.bindparam("native")
+    )
+    .values(stalled_reason=sa.bindparam("reason"))
+)
+_LIST_FRESH_FILES = (
+    sa.select(*[_FILES.c[name] for name in FreshFile.__slots__])
+    .where(_FILES.c.table_id == sa.bindparam("id"), _FILES.c.retired_at.is_(None))
+    .order_by(_FILES.c.from_seq, _FILES.c.file_id)
+)
+_SELECT_NEWEST_PUBLICATIONS = (
+    sa.select(*[_PUBLISHED.c[name] for name in PublishedSnapshot.__slots__])
+    .where(_PUBLISHED.c.table_id == sa.bindparam("id"))
+    .order_by(_PUBLISHED.c.publication_id.desc())
+    .limit(sa.bindparam("most", type_=sa.BigInteger))
+)
+_LIST_PUBLICATIONS = _SELECT_NEWEST_PUBLICATIONS.where(
+    _PUBLISHED.c.native_only == sa.bindparam("native")
+)
+_LIST_HELD_PUBLICATIONS = _SELECT_NEWEST_PUBLICATIONS.where(
+    _PUBLISHED.c.held_at >= sa.bindparam("since")
+)
+
+
 def record_demand(
     connection: sa.Connection, table_id: int, *, native_only: bool, now: dt.datetime
 ) -> None:
@@ -182,9 +212,7 @@ def set_stalled_reason(
 ) -> None:
     """Set the reason why the newest chunks of a table cannot be published, or clear it with None."""
     connection.execute(
-        sa.update(_DEMAND)
-        .where(_DEMAND.c.table_id == table_id, _DEMAND.c.native_only == native_only)
-        .values(stalled_reason=reason)
+        _SET_STALLED_REASON, {"id": table_id, "native": native_only, "reason": reason}
     )
 
 
@@ -192,29 +220,13 @@ def add_fresh_file(
     connection: sa.Connection, table_id: int, file: FreshFile, *, now: dt.datetime
 ) -> None:
     """Store a fresh file. The database assigns `file_id`."""
-    connection.execute(
-        sa.insert(_FILES).values(
-            table_id=table_id,
-            from_seq=file.from_seq,
-            to_seq=file.to_seq,
-            level=file.level,
-            path=file.path,
-            size=file.size,
-            entry=file.entry,
-            created_at=now,
-        )
-    )
+    values = {name: getattr(file, name) for name in FreshFile.__slots__[1:]}
+    connection.execute(_ADD_FRESH_FILE, {**values, "table_id": table_id, "created_at": now})
 
 
 def list_fresh_files(connection: sa.Connection, table_id: int) -> list[FreshFile]:
     """Return the fresh files of a table that are not retired, by sequence."""
-    columns = [_FILES.c[name] for name in FreshFile.__slots__]
-    query = (
-        sa.select(*columns)
-        .where(_FILES.c.table_id == table_id, _FILES.c.retired_at.is_(None))
-        .order_by(_FILES.c.from_seq, _FILES.c.file_id)
-    )
-    return [FreshFile(*row) for row in connection.execute(query)]
+    return [FreshFile(*row) for row in connection.execute(_LIST_FRESH_FILES, {"id": table_id})]
 
 
 def retire_fresh_files(
@@ -247,21 +259,15 @@ def add_publication(connection: sa.Connection, publication: PublishedSnapshot) -
     """Store a publication as the table's newest one, which engines load."""
     values = {name: getattr(publication, name) for name in PublishedSnapshot.__slots__[1:]}
     values["files"] = msgspec.json.encode(publication.files).decode()
-    connection.execute(sa.insert(_PUBLISHED).values(values))
+    connection.execute(_ADD_PUBLICATION, values)
 
 
 def list_publications(
     connection: sa.Connection, table_id: int, *, native_only: bool, limit: int
 ) -> list[PublishedSnapshot]:
     """Return the newest publications of a table, newest first."""
-    columns = [_PUBLISHED.c[name] for name in PublishedSnapshot.__slots__]
-    query = (
-        sa.select(*columns)
-        .where(_PUBLISHED.c.table_id == table_id, _PUBLISHED.c.native_only == native_only)
-        .order_by(_PUBLISHED.c.publication_id.desc())
-        .limit(limit)
-    )
-    return [_to_publication(row) for row in connection.execute(query)]
+    values = {"id": table_id, "native": native_only, "most": limit}
+    return [_to_publication(row) for row in connection.execute(_LIST_PUBLICATIONS, values)]
 
 
 def find_published_snapshot(
@@ -306,14 +312,8 @@ def list_held_publications(
     connection: sa.Connection, table_id: int, *, since: dt.datetime, limit: int
 ) -> list[PublishedSnapshot]:
     """Return the publications that `hold_publication` recorded, newest first."""
-    columns = [_PUBLISHED.c[name] for name in PublishedSnapshot.__slots__]
-    query = (
-        sa.select(*columns)
-        .where(_PUBLISHED.c.table_id == table_id, _PUBLISHED.c.held_at >= since)
-        .order_by(_PUBLISHED.c.publication_id.desc())
-        .limit(limit)
-    )
-    return [_to_publication(row) for row in connection.execute(query)]
+    values = {"id": table_id, "since": since, "most": limit}
+    return [_to_publication(row) for row in connection.execute(_LIST_HELD_PUBLICATIONS, values)]
 
 
 def list_recent_fresh_files(

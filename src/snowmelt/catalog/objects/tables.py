@@ -7,6 +7,7 @@ so that changes and chunk registrations are serialized.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -108,7 +109,7 @@ def find_table_by_id(connection: sa.Connection, table_id: int) -> TableRecord:
     Raises:
         TableNotFound: If it never existed or was deleted.
     """
-    row = connection.execute(_select_tables().where(_TABLES.c.table_id == table_id)).first()
+    row = connection.execute(_select_table_by_id(), {"id": table_id}).first()
     if row is None:
         raise TableNotFound(table=f"number {table_id}")
     return _to_table_record(row)
@@ -454,6 +455,11 @@ def _select_tables() -> sa.Select[Any]:
         _DATABASES.c.database_id,
         _EFFECTIVE_RETENTION_DAYS.label("effective_retention_days"),
     ).select_from(join_namespaces(_TABLES).join(_SCHEMA_VERSIONS, current))
+
+
+@functools.cache
+def _select_table_by_id() -> sa.Select[Any]:
+    return _select_tables().where(_TABLES.c.table_id == sa.bindparam("id"))
 
 
 def _to_table_record(row: sa.Row[Any]) -> TableRecord:

@@ -46,6 +46,17 @@ _SEALED_PREFIX = "sealed: "
 _TABLES = model.tables
 _TABLE_KEYS = model.table_keys
 _DATA_KEYS = model.data_keys
+_FIND_DATA_KEYS = (
+    sa.select(
+        _DATA_KEYS.c.key_id, _DATA_KEYS.c.user, _TABLES.c.incarnation, _TABLE_KEYS.c.wrapped_key
+    )
+    .select_from(
+        _DATA_KEYS.join(_TABLES, _DATA_KEYS.c.table_id == _TABLES.c.table_id).join(
+            _TABLE_KEYS, _DATA_KEYS.c.table_id == _TABLE_KEYS.c.table_id
+        )
+    )
+    .where(_DATA_KEYS.c.key_id.in_(sa.bindparam("ids", expanding=True)))
+)
 # SQLite limits the number of parameters of one statement.
 _KEYS_PER_QUERY = 10_000
 
@@ -167,16 +178,9 @@ class KeyRing:
         found: dict[int, bytes] = {}
         opened: dict[str, bytes] = {}
         ordered = sorted(set(key_ids))
-        query = sa.select(
-            _DATA_KEYS.c.key_id, _DATA_KEYS.c.user, _TABLES.c.incarnation, _TABLE_KEYS.c.wrapped_key
-        ).select_from(
-            _DATA_KEYS.join(_TABLES, _DATA_KEYS.c.table_id == _TABLES.c.table_id).join(
-                _TABLE_KEYS, _DATA_KEYS.c.table_id == _TABLE_KEYS.c.table_id
-            )
-        )
         for start in range(0, len(ordered), _KEYS_PER_QUERY):
-            some = query.where(_DATA_KEYS.c.key_id.in_(ordered[start : start + _KEYS_PER_QUERY]))
-            for key_id, user, incarnation, wrapped in connection.execute(some):
+            some = {"ids": ordered[start : start + _KEYS_PER_QUERY]}
+            for key_id, user, incarnation, wrapped in connection.execute(_FIND_DATA_KEYS, some):
                 if incarnation not in opened:
                     opened[incarnation] = self._unwrap(wrapped, incarnation)
                 info = b"\0".join((b"snowmelt data key", incarnation.encode(), user.encode()))

@@ -28,6 +28,7 @@ _TABLES = model.tables
 _IS_QUARANTINED = sa.and_(_CHUNKS.c.quarantine_reason.is_not(None), _CHUNKS.c.retired_at.is_(None))
 _RETIRE_BATCH_SIZE = 100_000
 _READ_BATCH_SIZE = 1_000
+_NO_LIMIT = 2**62
 
 
 class ChunkRecord(msgspec.Struct, frozen=True, gc=False):
@@ -153,6 +154,23 @@ class QuarantinedChunk:
 
 _RECORD_COLUMNS = [_CHUNKS.c[name] for name in ChunkRecord.__struct_fields__]
 _PRUNING_COLUMNS = [_CHUNKS.c[name] for name in ("seq", "rows", "schema_version", "statistics")]
+# The publisher executes these statements in each round, so they are built once.
+_LIST_CHUNKS = (
+    sa.select(*_RECORD_COLUMNS)
+    .where(
+        _CHUNKS.c.table_id == sa.bindparam("id"),
+        _CHUNKS.c.seq > sa.bindparam("after"),
+        _CHUNKS.c.seq <= sa.bindparam("up_to"),
+    )
+    .order_by(_CHUNKS.c.seq)
+    .limit(sa.bindparam("most", type_=sa.BigInteger))
+)
+_LIST_RETAINED_CHUNKS = _LIST_CHUNKS.where(_CHUNKS.c.retired_at.is_(None))
+_LIST_QUARANTINED = (
+    sa.select(*_RECORD_COLUMNS)
+    .where(_CHUNKS.c.table_id == sa.bindparam("id"), _IS_QUARANTINED)
+    .order_by(_CHUNKS.c.seq)
+)
 
 
 def read_chunk_range(connection: Connection, database: Database, table: TableRecord) -> ChunkRange:
@@ -184,10 +202,14 @@ def list_chunks(
 
     `retained_only` excludes retired chunks, whose blobs may be deleted.
     """
-    query = _select_range(_RECORD_COLUMNS, table_id, after_seq, up_to_seq).limit(limit)
-    if retained_only:
-        query = query.where(_CHUNKS.c.retired_at.is_(None))
-    return [ChunkRecord(*row) for row in connection.execute(query)]
+    query = _LIST_RETAINED_CHUNKS if retained_only else _LIST_CHUNKS
+    values = {
+        "id": table_id,
+        "after": after_seq,
+        "up_to": up_to_seq,
+        "most": _NO_LIMIT if limit is None else limit,
+    }
+    return [ChunkRecord(*row) for row in connection.execute(query, values)]
 
 
 def measure_backlog(connection: Connection, table_id: int) -> MigrationBacklog:
@@ -245,8 +267,7 @@ def list_quarantined_chunks(
 
 def list_quarantined_chunk_records(connection: Connection, table_id: int) -> list[ChunkRecord]:
     """Return the quarantined chunks of a table as `ChunkRecord`s, in sequence order."""
-    query = sa.select(*_RECORD_COLUMNS).where(_CHUNKS.c.table_id == table_id, _IS_QUARANTINED)
-    return [ChunkRecord(*row) for row in connection.execute(query.order_by(_CHUNKS.c.seq))]
+    return [ChunkRecord(*row) for row in connection.execute(_LIST_QUARANTINED, {"id": table_id})]
 
 
 def discard_quarantined_chunks(

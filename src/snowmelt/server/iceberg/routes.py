@@ -6,6 +6,7 @@ Plain ASGI application, because a framework would change the spelling of the hea
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,12 +16,16 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import parse_qs, quote, unquote
 
+import sqlalchemy as sa
+
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import SchemaRecord, TableRecord
 from snowmelt.catalog.objects import namespaces
+from snowmelt.catalog.objects.engine_requests import KEY_LIFETIME, IdempotencyKeyReused
 from snowmelt.catalog.objects.renames_and_evolution import update_engine_properties
 from snowmelt.catalog.objects.tables import list_tables
 from snowmelt.catalog.security.access_control import VisibleObjects, has_privilege
+from snowmelt.clock import Clock
 from snowmelt.errors import (
     AuthenticationFailed,
     ConflictError,
@@ -48,9 +53,11 @@ from snowmelt.server.iceberg.authentication import (
 from snowmelt.server.iceberg.commit_process import CommitMessage, CommitProcesses
 from snowmelt.server.iceberg.commit_request import (
     CommitNotSupported,
+    CommitRequest,
     PropertyChanges,
     parse_commit_request,
 )
+from snowmelt.server.iceberg.idempotent_requests import IdempotentRequests
 from snowmelt.server.iceberg.table_loader import NATIVE_ONLY_SUFFIX, TableAddress, TableLoader
 from snowmelt.server.metrics import ROUTE_SCOPE_KEY
 from snowmelt.server.middleware import read_body
@@ -146,6 +153,7 @@ class IcebergCatalog:
         publisher: PublisherSupervisor,
         commits: CommitProcesses,
         threads: Executor,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._authenticator = authenticator
@@ -153,6 +161,9 @@ class IcebergCatalog:
         self._publisher = publisher
         self._commits = commits
         self._threads = threads
+        self._requests = IdempotentRequests(
+            database, clock, lambda error: _error_response(error, "")
+        )
         table = ("v1", "*", "namespaces", "*", "tables", "*")
         reads = frozenset({"GET", "HEAD"})
         post = frozenset({"POST"})
@@ -228,6 +239,7 @@ class IcebergCatalog:
                 "defaults": {},
                 "overrides": {"prefix": quote(address.warehouse, safe="")},
                 "endpoints": list(_ENDPOINTS),
+                "idempotency-key-lifetime": f"PT{KEY_LIFETIME // dt.timedelta(minutes=1)}M",
             }
         )
 
@@ -306,12 +318,30 @@ class IcebergCatalog:
                 instead=f"warehouse {address.database}",
             )
         table = self._loader.find_table(identity, address)
-        commit = parse_commit_request(request.body, table)
-        if isinstance(commit, PropertyChanges):
-            self._change_properties(identity, table, commit)
-            loaded = self._loader.load(identity, address)
-            body = self._loader.build_response(loaded, host=request.host, refs_only=False)
-            return ServerResponse(HTTPStatus.OK, body, ((b"cache-control", b"no-store"),))
+
+        def change(record: Callable[[sa.Connection], bool]) -> None:
+            commit = parse_commit_request(request.body, table)
+            if isinstance(commit, PropertyChanges):
+                self._change_properties(identity, table, commit, record)
+            else:
+                self._commit_rows(identity, table, commit, request)
+
+        rejected = self._requests.run(
+            request.headers, identity.user, table.table_id, request.body, change
+        )
+        if rejected is not None:
+            return rejected
+        loaded = self._loader.load_after_commit(identity, address)
+        body = self._loader.build_response(loaded, host=request.host, refs_only=False)
+        return ServerResponse(HTTPStatus.OK, body, ((b"cache-control", b"no-store"),))
+
+    def _commit_rows(
+        self,
+        identity: EngineIdentity,
+        table: TableRecord,
+        commit: CommitRequest,
+        request: _Request,
+    ) -> None:
         engine = request.headers.get(b"user-agent", b"").decode("latin-1")[:200]
         try:
             self._commits.run(
@@ -326,19 +356,21 @@ class IcebergCatalog:
         except ServiceBusy as error:
             # Not 503, which would mean that the outcome is unknown.
             raise CommitNotStarted(reason=error.fields["reason"]) from None
-        loaded = self._loader.load_after_commit(identity, address)
-        body = self._loader.build_response(loaded, host=request.host, refs_only=False)
-        return ServerResponse(HTTPStatus.OK, body, ((b"cache-control", b"no-store"),))
 
     def _change_properties(
-        self, identity: EngineIdentity, table: TableRecord, changes: PropertyChanges
+        self,
+        identity: EngineIdentity,
+        table: TableRecord,
+        changes: PropertyChanges,
+        record: Callable[[sa.Connection], bool],
     ) -> None:
         with self._database.writing() as connection:
             if not has_privilege(connection, identity.role, "TABLE", table.table_id, "OWNERSHIP"):
                 raise PrivilegeMissing(
                     role=identity.role, privilege="OWNERSHIP", object=f"table {table.name}"
                 )
-            update_engine_properties(connection, table, changes.apply)
+            if record(connection):
+                update_engine_properties(connection, table, changes.apply)
 
     def _get_credentials(self, request: _Request) -> ServerResponse:
         identity = self._authenticator.authenticate(request.headers)
@@ -451,6 +483,7 @@ _ERROR_TYPES: tuple[tuple[type[SnowmeltError], int, str], ...] = (
     (EngineCommitInvalid, HTTPStatus.BAD_REQUEST, "BadRequestException"),
     (LoadFailed, HTTPStatus.BAD_REQUEST, "BadRequestException"),
     (RequestMalformed, HTTPStatus.BAD_REQUEST, "BadRequestException"),
+    (IdempotencyKeyReused, HTTPStatus.UNPROCESSABLE_ENTITY, "UnprocessableEntityException"),
 )
 
 
