@@ -2,7 +2,8 @@
 
 The process checks for new chunks five times per second, and ends after ten minutes without a load.
 It spends about an eighth of a processor on each table: above about 200,000 rows per second, the
-publications of a table become rarer, and migrations take most of its rows.
+publications of a table become rarer, and migrations take most of its rows. A backlog of before the first
+load has no limit.
 A process that publishes a table holds a lease for 5 s, so a crashed process delays the next
 publication by at most 5 s.
 """
@@ -69,6 +70,8 @@ class PublishingLoop:
         # CPU time that each table may still spend, and when that was computed.
         self._credits: dict[tuple[int, bool], tuple[float, float]] = {}
         self._paused_until: dict[tuple[int, bool], float] = {}
+        # Tables whose backlog of before their first load is published. Until then they have no limit.
+        self._caught_up: set[tuple[int, bool]] = set()
         self._owner = new_lease_owner()
         self._leases: dict[str, tuple[Lease, float]] = {}
         self._published: dict[tuple[int, bool], TableDemand] = {}
@@ -110,7 +113,9 @@ class PublishingLoop:
         except LeaseLost:
             self._leases.pop(lease.name, None)
             return
-        finally:
+        if made is None or made.up_to_seq >= demand.last_seq:
+            self._caught_up.add(key)
+        if key in self._caught_up:
             self._charge(key, self._get_cpu_s() - began_cpu_s)
         if made is not None:
             return

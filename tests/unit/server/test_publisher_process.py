@@ -76,3 +76,15 @@ def test_a_table_that_exceeds_its_share_is_published_after_a_pause(publishing: P
 def test_a_pause_ends_after_four_seconds(publishing: Publishing) -> None:
     publishing.round_cpu_s = 60.0
     assert [publishing.run_round(2.1) for _ in range(3)] == [1, 1, 3]
+
+
+def test_a_backlog_of_before_the_first_load_is_published_without_pauses(
+    publishing: Publishing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each round takes one chunk.
+    monkeypatch.setattr("snowmelt.table.snapshot_publication.MAX_ROUND_BYTES", 1)
+    publishing.round_cpu_s = 60.0
+    for number in range(3):
+        publishing.lakehouse.put_numbers(number, 1)
+        publishing.clock.advance(0.2)
+    assert [publishing.run_round(0.2) for _ in range(3)] == [1, 2, 3]
