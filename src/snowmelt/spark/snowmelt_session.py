@@ -264,21 +264,22 @@ class Snowmelt:
             LoadRefused: If an INSERT has the wrong number of values, or lacks a required one.
             LoadFailed: If a value does not fit its column. No row was inserted.
         """
+        place = resolve_namespace(database, schema)
         if is_copy_statement(text):
             copied = self.copy(text, database=database, schema=schema)
             return make_result_frame(
                 self.spark, StatementResult(CopyResult.COLUMNS, (copied.to_row(),))
             )
-        insert = parse_insert(text, resolve_namespace(database, schema))
+        insert = parse_insert(text, place)
         if insert is not None:
             rows = self.sql(insert.query, database=database, schema=schema)
             count = insert_rows(self._connection, insert, rows, clock=self._clock)
             return make_result_frame(
                 self.spark, StatementResult(INSERT_RESULT_COLUMNS, ((count,),))
             )
-        change = parse_row_change(text, resolve_namespace(database, schema))
+        change = parse_row_change(text, place)
         if change is not None:
-            counts = self._make_row_change_runner(database, schema).run(change)
+            counts = self._make_row_change_runner(place).run(change)
             return make_result_frame(
                 self.spark, StatementResult(ROW_CHANGE_RESULT_COLUMNS, (counts,))
             )
@@ -287,7 +288,6 @@ class Snowmelt:
             return self._create_table_as(creation, database, schema)
         if not is_query(text):
             return make_result_frame(self.spark, self._execute_statement(text, database, schema))
-        place = resolve_namespace(database, schema)
         text = rewrite_table_functions(text, place, self._require_readable)
         return self._run_query(self._functions.rewrite_query(text, place), place)
 
@@ -311,11 +311,10 @@ class Snowmelt:
             check_file_copy=check_file_copy,
         )
 
-    def _make_row_change_runner(self, database: str | None, schema: str | None) -> RowChangeRunner:
-        place = resolve_namespace(database, schema)
-
+    def _make_row_change_runner(self, namespace: tuple[str, ...]) -> RowChangeRunner:
         def run_query(text: str, target: DataFrame) -> DataFrame:
-            return self._run_query(self._functions.rewrite_query(text, place), place, target)
+            rewritten = self._functions.rewrite_query(text, namespace)
+            return self._run_query(rewritten, namespace, target)
 
         return RowChangeRunner(
             self.spark,
