@@ -17,6 +17,7 @@ from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.errors import SiteReadOnly, TableNotFound, UserError
 from snowmelt.replication.object_copy import ObjectDamaged, ObjectRemoved
+from snowmelt.replication.protocol import EndOfState, TableHeader, TableRows, write_frame
 from snowmelt.replication.state_import import StateUnusable
 from snowmelt.schema.types import TableName
 from snowmelt.table.compaction import compact
@@ -280,6 +281,18 @@ def test_a_promoted_site_takes_no_state_of_the_old_primary(two_sites: TwoSites) 
         two_sites.second.apply(response, io.BytesIO(response.content))
 
 
+def test_a_state_writes_no_table_that_each_site_has_of_its_own(two_sites: TwoSites) -> None:
+    two_sites.first.house.create()
+    response, _ = two_sites.first.states.respond(two_sites.second.make_request())
+    forged = io.BytesIO()
+    write_frame(forged, TableHeader("failover_groups", ("name", "role"), None))
+    write_frame(forged, TableRows([["G", "primary"]]))
+    write_frame(forged, EndOfState(2))
+    with pytest.raises(StateUnusable, match=r"failover_groups\.name"):
+        two_sites.second.apply(response, forged)
+    assert two_sites.second.group.role == "secondary"
+
+
 # Tokens.
 
 
@@ -495,6 +508,17 @@ def test_a_replication_group_holds_no_token_and_is_never_promoted(tmp_path: Path
     assert sites.second.house.read_numbers() == list(range(10))
     with pytest.raises(GroupConflict, match="never promoted"):
         run(sites.second, "ALTER REPLICATION GROUP g PRIMARY FORCE")
+    sites.close()
+
+
+def test_a_replica_of_a_replication_group_cannot_fence_the_primary(tmp_path: Path) -> None:
+    sites = TwoSites(tmp_path, None, None, kind="REPLICATION")
+    sites.first.house.create()
+    sites.synchronize()
+    with pytest.raises(GroupConflict, match="never promoted"):
+        sites.second.pull(sites.first, epoch=sites.first.group.epoch + 1)
+    assert sites.first.group.role == "primary"
+    run(sites.first, "CREATE DATABASE still_written")
     sites.close()
 
 

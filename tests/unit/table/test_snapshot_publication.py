@@ -570,7 +570,7 @@ class PublicationMachine(RuleBasedStateMachine):
 
 TestPublicationMachine = pytest.mark.slow(PublicationMachine.TestCase)
 TestPublicationMachine.settings = settings(
-    max_examples=25,
+    max_examples=settings().max_examples // 5,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
