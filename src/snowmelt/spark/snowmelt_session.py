@@ -246,9 +246,8 @@ class Snowmelt:
         """Run one statement. Queries are lazy; all other statements run immediately.
 
         A query returns a DataFrame over one snapshot. The DataFrame always has the same rows, and
-        is valid for 50 minutes. COPY returns one row with its counts, or with VALIDATION_MODE the errors
-        or rows of its files. INSERT returns the number of
-        rows.
+        is valid for 50 minutes. COPY returns one row with its counts, or with VALIDATION_MODE the
+        errors or rows of its files. INSERT returns the number of rows.
 
         Tables are named `database.schema.table`. The name may be shorter if `database` is given.
         The Spark session resolves all other names.
