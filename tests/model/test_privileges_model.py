@@ -73,6 +73,12 @@ class _Service:
         """Execute a statement as administrator, without a user."""
         execute_statement(self._database, text, clock=self._clock)
 
+    def list_grants(self, role: str) -> set[tuple[object, ...]]:
+        """Return (privilege, kind, name) of the grants of a role."""
+        text = f"SHOW GRANTS TO ROLE {role}"
+        rows = execute_statement(self._database, text, clock=self._clock).rows
+        return {row[:3] for row in rows}
+
     def run(self, step: Step) -> tuple[Outcome, SnowmeltError | None]:
         """Execute a step, and return its outcome and its error."""
         self._clock.advance(1)
@@ -115,6 +121,8 @@ def test_statements_need_exactly_the_privileges_of_the_reference(
         if number % 50 == 49:
             with catalog.reading() as connection:
                 _compare_decisions(connection, model)
+            for role in (*ROLES, PUBLIC, ADMINISTRATOR):
+                assert service.list_grants(role) == model.list_grants(role), role
     # The walk was not only rejections.
     assert len([verb for verb, outcome in outcomes if outcome is Outcome.OK]) >= 12
 

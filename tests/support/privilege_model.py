@@ -133,6 +133,21 @@ class Model:
             if node.kind == "TABLE"
         ]
 
+    def list_grants(self, role: str) -> set[tuple[str, str, str]]:
+        """Return (privilege, kind, name) of what SHOW GRANTS TO ROLE must list."""
+        found = {(word, "ACCOUNT", "") for word in self.buckets.grants.get(role, ())}
+        waiting: list[tuple[Node, tuple[str, ...]]] = [(self.root, ()), (self.buckets, ())]
+        while waiting:
+            parent, path = waiting.pop()
+            for name, node in parent.children.items():
+                waiting.append((node, (*path, name)))
+                if node.kind == "PIPE":
+                    continue
+                held = set(node.grants.get(role, ()))
+                held |= {"OWNERSHIP"} if node.owner == role else set()
+                found |= {(word, node.kind, ".".join((*path, name))) for word in held}
+        return found
+
     def _require(self, node: Node, role: str, *privileges: str) -> None:
         if not node.held(role) & {"OWNERSHIP", *privileges}:
             raise Refused(Outcome.DENIED)

@@ -55,7 +55,7 @@ class RoleScope:
     roles: tuple[str, ...]
 
     def resolve_role(self, requested: str | None, user: str) -> str | None:
-        """Return the role of a request. `requested` may be None.
+        """Return the role of a request, in SQL notation as `requested`, which may be None.
 
         Raises:
             RoleNotGranted: If the token does not allow the requested role.

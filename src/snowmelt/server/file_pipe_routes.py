@@ -50,7 +50,7 @@ from snowmelt.errors import (
     TableNotFound,
 )
 from snowmelt.loaders.file_pipe_check import PipeLocation, find_pipe_location
-from snowmelt.schema.types import TableName
+from snowmelt.schema.types import TableName, to_internal_name
 from snowmelt.server.auth import Authenticator, Principal
 from snowmelt.server.error_responses import (
     MethodNotAllowed,
@@ -283,9 +283,8 @@ def _find_pipe(connection: sa.Connection, request: _PipeRequest) -> _Pipe:
     )
     scope, user = request.principal.scope, request.principal.user
     try:
-        role = resolve_effective_role(
-            connection, user, None if scope is None else scope.resolve_role(None, user)
-        )
+        allowed = None if scope is None else scope.resolve_role(None, user)
+        role = resolve_effective_role(connection, user, allowed and to_internal_name(allowed))
         table = find_table(connection, target)
         require_table_privilege(connection, role, table, "INSERT")
     except (DatabaseNotFound, SchemaNotFound, TableNotFound, RoleNotGranted):

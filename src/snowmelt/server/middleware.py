@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from snowmelt import failpoints
 from snowmelt.errors import SnowmeltError, UserError
+from snowmelt.schema.types import to_display_name, to_internal_name
 from snowmelt.server.error_responses import (
     HostNotAllowed,
     MethodNotAllowed,
@@ -47,12 +48,21 @@ class AuthenticatedRequest:
     scope: RoleScope | None = None
 
     def resolve_role(self, requested: str | None) -> str | None:
-        """Return the role to act as, within the scope of the token.
+        """Return the role to act as, within the scope of the token. Names are in SQL notation.
 
         Raises:
             RoleNotGranted: If the token does not allow the requested role.
         """
         return requested if self.scope is None else self.scope.resolve_role(requested, self.user)
+
+    def resolve_internal_role(self, requested: str | None) -> str | None:
+        """Return the internal name of the role to act as. `requested` is an internal name.
+
+        Raises:
+            RoleNotGranted: If the token does not allow the requested role.
+        """
+        role = self.resolve_role(None if requested is None else to_display_name(requested))
+        return None if role is None else to_internal_name(role)
 
 
 @dataclass(frozen=True, slots=True)

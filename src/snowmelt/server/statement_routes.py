@@ -61,6 +61,8 @@ _log = logging.getLogger("snowmelt.server")
 # Error codes of Snowflake's SQL API, for compilation errors and for all other errors.
 _COMPILATION_ERROR = ("001003", "42000")
 _EXECUTION_ERROR = ("000603", "XX000")
+# As in Snowflake.
+_MAX_STATEMENT_CHARACTERS = 1 << 20
 _encoder = msgspec.json.Encoder()
 
 
@@ -108,7 +110,7 @@ class StatementRoutes:
         return ServerResponse(HTTPStatus.OK, _encoder.encode(response))
 
     async def _run(self, request: StatementRequest, call: AuthenticatedRequest) -> StatementResult:
-        role = call.resolve_role(request.role)
+        role = call.resolve_internal_role(request.role)
         loop = asyncio.get_running_loop()
         if is_file_statement(request.statement):
             script = await loop.run_in_executor(
@@ -129,6 +131,7 @@ class StatementRoutes:
             clock=self._clock,
             open_keyring=lambda: self._keyring,
             check_file_copy=check_file_copy,
+            is_role_fixed=call.scope is not None and bool(call.scope.roles),
         )
         return await loop.run_in_executor(self._threads, run)
 
@@ -150,7 +153,9 @@ class StatementRoutes:
 
     def _resolve_role(self, request: StatementRequest, call: AuthenticatedRequest) -> str:
         with self._database.reading() as connection:
-            return resolve_effective_role(connection, call.user, call.resolve_role(request.role))
+            return resolve_effective_role(
+                connection, call.user, call.resolve_internal_role(request.role)
+            )
 
     def _write_copy_script(self, statement: str, user: str, role: str | None) -> Path:
         """Check a COPY and write it to a file, because arguments of processes are visible to all users."""
@@ -205,6 +210,11 @@ class StatementRoutes:
 
 def _decode_request(body: bytes) -> StatementRequest:
     request = decode_message(body, StatementRequest)
+    if len(request.statement) > _MAX_STATEMENT_CHARACTERS:
+        raise RequestMalformed(
+            reason=f"the statement has {len(request.statement):,} characters, and at most "
+            f"{_MAX_STATEMENT_CHARACTERS:,} are allowed"
+        )
     if request.bindings:
         raise RequestMalformed(reason="bindings are not supported. Write values into the statement")
     return request

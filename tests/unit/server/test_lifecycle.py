@@ -79,6 +79,11 @@ def test_in_development_no_token_is_needed(tmp_path: Path) -> None:
             headers = {"content-type": "application/json"}
             answer = httpx.post(f"{service.url}/{path}", headers=headers, content=deep)
             assert answer.status_code == 400, (path, answer.text)
+        answer = httpx.post(
+            f"{service.url}/api/v2/statements", json={"statement": " " * (1 << 20) + "SHOW TABLES"}
+        )
+        assert answer.status_code == 400
+        assert "at most 1,048,576" in answer.text
         # Browsers send simple requests without a preflight, and name the page.
         simple = {"origin": "https://evil.example", "content-type": "text/plain"}
         for path in (

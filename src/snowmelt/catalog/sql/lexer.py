@@ -142,7 +142,7 @@ def tokenize(text: str, *, is_copy: bool = False) -> tuple[SqlToken, ...]:
     `is_copy` reads the text as one COPY statement.
 
     Raises:
-        StatementError: If a string, quoted name or comment is not closed.
+        StatementError: If a string, quoted name or comment is not closed, or a number is too long.
     """
     positions = PositionIndex(text)
     end = len(text.rstrip())
@@ -150,6 +150,10 @@ def tokenize(text: str, *, is_copy: bool = False) -> tuple[SqlToken, ...]:
         *_iterate_tokens(text, positions, is_copy=is_copy),
         SqlToken(TokenKind.END, "", "", positions.position_at(end), end),
     )
+
+
+# Python converts no integer of more than 4,300 digits.
+_MAX_NUMBER_CHARACTERS = 1_000
 
 
 def _iterate_tokens(
@@ -173,6 +177,12 @@ def _iterate_tokens(
                 column=position.column,
             )
         meaning, read = _TOKEN_MEANINGS[kind]
+        if meaning is TokenKind.NUMBER and len(source_text) > _MAX_NUMBER_CHARACTERS:
+            raise StatementError(
+                reason=f"A number has at most {_MAX_NUMBER_CHARACTERS:,} characters",
+                line=position.line,
+                column=position.column,
+            )
         value = read(source_text)
         if meaning is TokenKind.WORD and not value[:1].isidentifier():
             meaning, value = TokenKind.SYMBOL, source_text

@@ -311,12 +311,11 @@ def parse_alter_table(cursor: TokenCursor, if_exists: bool) -> AlterTable:
 def _parse_add_columns(cursor: TokenCursor) -> AddColumns:
     columns: list[Column] = []
     places = []
-    keeping = set[str]()
+    seen, keeping = set[str](), set[str]()
     while True:
         cursor.accept("COLUMN")
         keeps = cursor.accept("IF", "NOT", "EXISTS")
         places.append(cursor.current.position)
-        seen = frozenset(column.name for column in columns)
         at = cursor.current
         column = parse_column(cursor, 0, seen, in_parentheses=False)
         if column.default is not None:
@@ -326,6 +325,7 @@ def _parse_add_columns(cursor: TokenCursor) -> AddColumns:
                 at,
             )
         columns.append(column)
+        seen.add(column.name)
         if keeps:
             keeping.add(columns[-1].name)
         if not cursor.accept(","):

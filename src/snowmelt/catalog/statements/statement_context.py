@@ -77,7 +77,7 @@ class StatementSession:
     StatementError if a name has no database or schema and the session has no default. `find_…`
     raise DatabaseNotFound, SchemaNotFound, TableNotFound or NotFound if the object does not exist
     or the role has no privilege on it. `check_file_copy` validates the COPY of a pipe that loads
-    files.
+    files. `is_role_fixed` is True if the token of the request does not allow all roles of the user.
     """
 
     connection: sa.Connection
@@ -88,6 +88,7 @@ class StatementSession:
     now: dt.datetime
     keyring: KeyRing | None = None
     check_file_copy: FileCopyCheck | None = None
+    is_role_fixed: bool = False
 
     def resolve_database_name(self, name: ObjectName) -> str:
         """Return the internal name of a database."""
@@ -496,15 +497,24 @@ class ShowObjects(Statement):
 
 
 def _compile_like_pattern(like_pattern: str | None) -> re.Pattern[str]:
-    r"""Compile a LIKE pattern with `%`, `_` and `\` into a case-insensitive regular expression."""
-    parts: list[str] = []
+    r"""Compile a LIKE pattern with `%`, `_` and `\` into a case-insensitive regular expression.
+
+    Each part between two `%` is matched where it occurs first, and never again: with backtracking, a
+    pattern of a few `%` would take hours, and hold up the whole service.
+    """
+    parts: list[str] = [""]
     letters = iter("%" if like_pattern is None else like_pattern)
     for letter in letters:
-        if letter == "\\":
-            parts.append(re.escape(next(letters, letter)))
+        if letter == "%":
+            parts.append("")
+        elif letter == "\\":
+            parts[-1] += re.escape(next(letters, letter))
         else:
-            parts.append({"%": ".*", "_": "."}.get(letter) or re.escape(letter))
-    return re.compile("".join(parts), re.IGNORECASE | re.DOTALL)
+            parts[-1] += "." if letter == "_" else re.escape(letter)
+    first, *rest = parts
+    middle = "".join(f"(?>.*?{part})" for part in rest[:-1])
+    expression = first + middle + "".join(f".*{part}" for part in rest[-1:])
+    return re.compile(expression, re.IGNORECASE | re.DOTALL)
 
 
 def parse_show_objects(cursor: TokenCursor, listing: Listing, *, terse: bool) -> ShowObjects:

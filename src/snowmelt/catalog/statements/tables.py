@@ -7,7 +7,7 @@ dropped. An error names each unsupported option.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -393,11 +393,12 @@ def parse_create_table(
     _reject_unsupported(cursor, _UNSUPPORTED_TABLE_OPTIONS, _TABLE_OPTION_LABELS)
     cursor.expect("(")
     columns = [parse_column(cursor, 1, frozenset())]
+    seen = {columns[0].name}
     while cursor.accept(","):
         if cursor.is_next(")"):
             raise cursor.make_error("Expected another column after the comma, or no comma")
-        seen = frozenset(column.name for column in columns)
         columns.append(parse_column(cursor, len(columns) + 1, seen))
+        seen.add(columns[-1].name)
     if not cursor.is_next(")"):
         cursor.expect_one_of(",", ")")
     cursor.expect(")")
@@ -420,7 +421,7 @@ def parse_create_table(
 
 
 def parse_column(
-    cursor: TokenCursor, ordinal: int, seen_names: frozenset[str], *, in_parentheses: bool = True
+    cursor: TokenCursor, ordinal: int, seen_names: Set[str], *, in_parentheses: bool = True
 ) -> Column:
     """Parse a column: name, type, nullability and default.
 

@@ -202,7 +202,7 @@ class ReplicationRoutes:
 
     def _require_privilege(self, call: AuthenticatedRequest) -> None:
         with self._database.reading() as connection:
-            role = resolve_effective_role(connection, call.user, call.resolve_role(None))
+            role = resolve_effective_role(connection, call.user, call.resolve_internal_role(None))
             if not has_account_privilege(connection, {role, PUBLIC}, REPLICATE):
                 raise PrivilegeMissing(
                     role=to_display_name(role), privilege=REPLICATE, object="the account"
