@@ -7,9 +7,9 @@ import re
 from snowmelt.config import Settings
 from snowmelt.errors import SnowmeltError
 from snowmelt.select import errors
-from snowmelt.select.dialect_support import FeatureTopic, list_features
 from snowmelt.select.sql import binder, expression_parser, lexer, parser
 from support import error_reference_page, select_reference_page
+from support.dialect_support import FeatureTopic, list_features
 from support.reference_pages import REFERENCE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from snowmelt.select import errors
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.dialect_support import (
+from support.dialect_support import (
     DialectFeature,
     FeatureStatus,
     FeatureTopic,

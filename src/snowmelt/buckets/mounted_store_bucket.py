@@ -23,7 +23,7 @@ from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects.s3_buckets import BucketRecord
 from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
 from snowmelt.errors import AlreadyExists, ObjectMissing, PathRefused, Unsupported
-from snowmelt.storage.store import BytesLike, ObjectInfo, ObjectWriter, OpenObject, Store
+from snowmelt.storage.store import ObjectInfo, ObjectWriter, OpenObject, Store
 
 _USER_METADATA_PREFIX = "x-amz-meta-"
 _STORED_HEADERS = {
@@ -59,7 +59,8 @@ class MountedBucket:
     def start_upload(self, key: str, headers: Mapping[str, str]) -> MountedObjectUpload:
         """Start to write an object."""
         with _translating_errors(key):
-            return MountedObjectUpload(self, key, headers, self.store.open_writer(key))
+            writer = self.store.open_writer(key)
+        return MountedObjectUpload(self._database, key, headers, writer)
 
     def delete(self, key: str, condition: WritePrecondition = NO_PRECONDITION) -> None:
         """Delete an object."""
@@ -77,31 +78,20 @@ class MountedBucket:
         entries = tuple(itertools.islice(found, limit + 1))
         return ListingPage(entries[:limit], truncated=len(entries) > limit)
 
-    def run_completion_transaction(self, completion: UploadCompletion) -> None:
-        """Run the catalog part of a publication."""
-        if completion.in_transaction is not None:
-            with self._database.writing() as connection:
-                completion.in_transaction(connection)
-
 
 class MountedObjectUpload:
     """Upload of an object that is sent to the store when it is complete."""
 
     def __init__(
-        self, bucket: MountedBucket, key: str, headers: Mapping[str, str], writer: ObjectWriter
+        self, database: Database, key: str, headers: Mapping[str, str], writer: ObjectWriter
     ) -> None:
-        self._bucket = bucket
+        self._database = database
         self._key = key
         self._headers = headers
         self._writer = writer
-
-    def write(self, data: BytesLike) -> None:
-        """Append bytes."""
-        self._writer.write(data)
-
-    def append(self, source: OpenObject, start: int = 0, end: int | None = None) -> None:
-        """Append bytes of another object."""
-        self._writer.append(source, start, end)
+        self.write = writer.write
+        self.append = writer.append
+        self.abort = writer.abort
 
     def finish(self, completion: UploadCompletion) -> ObjectMetadata:
         """Publish the object. Its ETag is the store's."""
@@ -112,12 +102,10 @@ class MountedObjectUpload:
             info = self._writer.finish(
                 create_only=completion.condition.must_not_exist, attributes=attributes
             )
-        self._bucket.run_completion_transaction(completion)
+        if completion.in_transaction is not None:
+            with self._database.writing() as connection:
+                completion.in_transaction(connection)
         return _to_metadata(info, attributes)
-
-    def abort(self) -> None:
-        """Delete the unfinished upload."""
-        self._writer.abort()
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from snowmelt.catalog.objects.s3_objects import (
     WritePrecondition,
 )
 from snowmelt.errors import NotFound, UploadNotFound
-from snowmelt.storage.store import BytesLike, ObjectWriter, OpenObject
+from snowmelt.storage.store import ObjectWriter
 
 MAX_PARTS = 10_000
 MIN_PART_BYTES = 5 * 1024 * 1024
@@ -162,7 +162,9 @@ class MultipartUploads:
         incoming = access.bucket.start_upload(upload.key.decode(), upload.headers)
         try:
             for part in parts:
-                with contextlib.closing(self._open_part(part)) as opened:
+                with _translating_catalog_errors():
+                    opened = self._files.open(part.file)
+                with contextlib.closing(opened):
                     incoming.append(opened)
             dropped: list[str] = []
             with _translating_catalog_errors():
@@ -181,10 +183,6 @@ class MultipartUploads:
             incoming.abort()
         self._delete_files(dropped)
         return facts
-
-    def _open_part(self, part: PartRecord) -> OpenObject:
-        with _translating_catalog_errors():
-            return self._files.open(part.file)
 
     def _delete_files(self, files: Sequence[str]) -> None:
         for file in files:
@@ -207,14 +205,9 @@ class PartUpload:
         self._number = number
         self._file = file
         self._writer = writer
-
-    def write(self, data: BytesLike) -> None:
-        """Append bytes."""
-        self._writer.write(data)
-
-    def append(self, source: OpenObject, start: int = 0, end: int | None = None) -> None:
-        """Append bytes of an object."""
-        self._writer.append(source, start, end)
+        self.write = writer.write
+        self.append = writer.append
+        self.abort = writer.abort
 
     def finish(self, completion: UploadCompletion) -> ObjectMetadata:
         """Record the part. The completion has no headers."""
@@ -230,10 +223,6 @@ class PartUpload:
             modified_at=part.modified_at,
             checksum=completion.checksum,
         )
-
-    def abort(self) -> None:
-        """Delete the unfinished part."""
-        self._writer.abort()
 
 
 def compute_multipart_etag(etags: Sequence[str]) -> str:

@@ -281,11 +281,11 @@ class _ChannelFollower:
                 )
 
     def _check_token(self, channel: ChannelRecord, last: _Position, *, is_reopened: bool) -> None:
-        opening = self._state.openings.get(channel.name, {}).get(channel.client_sequencer)
+        tokens = self._state.openings.get(channel.name, {})
         if not is_reopened and last.token is not None:
             expected = last.token
-        elif opening is not None:
-            expected = opening.offset_token or ""
+        elif channel.client_sequencer in tokens:
+            expected = tokens[channel.client_sequencer] or ""
         else:
             # Opened by TRUNCATE or UNDROP, or before the history begins.
             return

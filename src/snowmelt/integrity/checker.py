@@ -19,7 +19,7 @@ from snowmelt.integrity.findings import Finding, Severity, make_finding
 from snowmelt.integrity.orphan_checks import check_orphan_blobs, check_orphan_files
 from snowmelt.integrity.table_state import LedgerTotals, TableState, read_table_state
 from snowmelt.schema.types import TableName
-from snowmelt.storage.store import ObjectInfo, Store
+from snowmelt.storage.store import Store
 from snowmelt.table.iceberg import NativeFile
 from snowmelt.table.warehouse_paths import Warehouse
 
@@ -155,7 +155,7 @@ class IntegrityChecker:
         only: tuple[set[str], set[object]] | None,
     ) -> None:
         self._on_progress(f"{report.table}: objects")
-        listed = self._list_table_folder(state)
+        listed = list(self._warehouse.store.list(self._warehouse.table_folder(state.table)))
         sizes = {each.path: each.size for each in listed}
         found, files = check_files(state, totals, self._warehouse, sizes)
         report.findings += found
@@ -171,9 +171,6 @@ class IntegrityChecker:
         if self._settings.deep:
             self._read_files(report, state, totals, files, None if only is None else only[0])
             self._read_chunks(report, state, totals, None if only is None else only[1])
-
-    def _list_table_folder(self, state: TableState) -> list[ObjectInfo]:
-        return list(self._warehouse.store.list(self._warehouse.table_folder(state.table)))
 
     def _measure_blobs(self, paths: Iterable[str]) -> Iterator[tuple[str, int]]:
         for path in sorted(paths):

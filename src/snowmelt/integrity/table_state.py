@@ -103,17 +103,10 @@ class LedgerTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelOpening:
-    """A record of the history: the opening of a channel."""
-
-    client_sequencer: int
-    offset_token: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class TableState:
     """State of a table in one transaction. Excludes the ledger and the chunks, which are read separately.
 
+    `openings` has, by channel and client sequencer, the offset tokens with which channels were opened.
     `lineage_from` is the sequence from which the ledger is complete. It is None if an older version
     created the table and no commit followed. `rows_of_load_files` maps loads to the rows of their
     input files.
@@ -123,7 +116,7 @@ class TableState:
     lineage_from: int | None
     schemas: dict[int, TableSchema]
     channels: list[ChannelRecord]
-    openings: dict[str, dict[int, ChannelOpening]]
+    openings: dict[str, dict[int, str | None]]
     row_counts: list[tuple[str, int, int, int]]
     rowless: list[RowlessCommit]
     migrations: list[MigrationRecord]
@@ -179,19 +172,17 @@ def read_table_state(connection: sa.Connection, table: TableRecord) -> TableStat
 _ALL = 1_000_000_000
 
 
-def _read_openings(
-    connection: sa.Connection, table_id: int
-) -> dict[str, dict[int, ChannelOpening]]:
-    """Return the openings of channels in the retained history, by client sequencer."""
+def _read_openings(connection: sa.Connection, table_id: int) -> dict[str, dict[int, str | None]]:
+    """Return the offset tokens of the openings in the retained history, by client sequencer."""
     names = ("channel", "client_sequencer", "offset_token")
     query = sa.select(*(_HISTORY.c[name] for name in names)).where(
         _HISTORY.c.table_id == table_id, _HISTORY.c.event == "opened"
     )
-    found: dict[str, dict[int, ChannelOpening]] = defaultdict(dict)
+    found: dict[str, dict[int, str | None]] = defaultdict(dict)
     for channel, client_sequencer, token in connection.execute(
         query.order_by(_HISTORY.c.history_id)
     ):
-        found[channel][client_sequencer] = ChannelOpening(client_sequencer, token)
+        found[channel][client_sequencer] = token
     return found
 
 

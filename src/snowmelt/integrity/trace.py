@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -17,7 +17,6 @@ from snowmelt.catalog import model
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs import lineage, load_history, run_history
 from snowmelt.catalog.jobs.lineage import ChannelCommit, LedgerChunk, NativeFileRecord
-from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.catalog.streaming.chunks import ChunkRecord
@@ -174,16 +173,6 @@ class _ChunkFacts:
     registered_at: dt.datetime
 
 
-@dataclass(slots=True)
-class _Lineage:
-    """Lineage of a table, read when the tracer is created."""
-
-    table: TableRecord
-    files: list[NativeFileRecord]
-    waiting: dict[int, StoredChunkRow]
-    rows_of_chunks: dict[int, int] = field(default_factory=dict)
-
-
 class Tracer:
     """Traces the rows of one table. Read-only."""
 
@@ -204,23 +193,14 @@ class Tracer:
         self._keyring = keyring
         self._stage = stage
         self._warehouse = warehouse
+        # Row counts of chunks that were read from the ledger.
+        self._rows_of_chunks: dict[int, int] = {}
         with database.reading() as connection:
-            table = find_table(connection, name)
-            self._lineage = _Lineage(
-                table,
-                lineage.list_native_file_records(connection, table.table_id),
-                {
-                    chunk.record.seq: chunk
-                    for chunk in read_chunk_rows(
-                        connection, table.table_id, first_seq=table.migrated_seq + 1
-                    )
-                },
-            )
-
-    @property
-    def table(self) -> TableRecord:
-        """The table's record at the creation of the tracer."""
-        return self._lineage.table
+            self.table = find_table(connection, name)
+            table_id, watermark = self.table.table_id, self.table.migrated_seq
+            self._files = lineage.list_native_file_records(connection, table_id)
+            rows = read_chunk_rows(connection, table_id, first_seq=watermark + 1)
+            self._waiting = {chunk.record.seq: chunk for chunk in rows}
 
     def trace_channel(self, channel: str, token: str | None, *, limit: int) -> list[ChunkTrace]:
         """Return the last chunks of a channel, or the chunks of the commit that contains a token.
@@ -264,8 +244,8 @@ class Tracer:
         Raises:
             NotFound: If no file or several files match.
         """
-        found = [each for each in self._lineage.files if path.endswith(each.path)] or [
-            each for each in self._lineage.files if each.path.endswith(path)
+        found = [each for each in self._files if path.endswith(each.path)] or [
+            each for each in self._files if each.path.endswith(path)
         ]
         if len(found) != 1:
             which = "No file" if not found else f"{len(found)} files"
@@ -288,9 +268,7 @@ class Tracer:
             inputs = model.loaded_files.c
             query = sa.select(inputs.path).where(inputs.load_id == load_id).order_by(inputs.number)
             paths = list(connection.execute(query).scalars())
-        files = [
-            each for each in self._lineage.files if load_id in {*_list_loads(each), each.run_id}
-        ]
+        files = [each for each in self._files if load_id in {*_list_loads(each), each.run_id}]
         return {
             "load": load.load_id,
             "state": str(load.state),
@@ -303,7 +281,7 @@ class Tracer:
             "snapshot": load.snapshot_id,
             "inputs": paths,
             "files": [_place_to_dict(self._locate(each, None)) for each in files],
-            "replaced": [each.path for each in self._lineage.files if each.removed_by == load_id],
+            "replaced": [each.path for each in self._files if each.removed_by == load_id],
         }
 
     def trace_rows(self, condition: str, *, limit: int) -> list[RowTrace]:
@@ -317,13 +295,13 @@ class Tracer:
         """
         found: list[RowTrace] = []
         native = load_current_native_table(self.table)
-        records = {each.path: each for each in self._lineage.files}
+        records = {each.path: each for each in self._files}
         for file in [] if native is None else list_native_files(native):
             path = self._warehouse.to_path(file.path)
             rows = read_native_bytes(self._warehouse.store.get(path), self.table.schema)
             for row, values in _filter(rows, condition, limit - len(found)):
                 found.append(self._trace_native_row(path, records.get(path), row, values))
-        for chunk in self._list_waiting():
+        for chunk in self._waiting.values():
             [task] = make_chunk_read_tasks(
                 self._database, self._keyring, self._stage.url, [chunk.record], self.table.schema
             )
@@ -331,9 +309,6 @@ class Tracer:
                 trace = self._trace_chunk(chunk.record.seq)
                 found.append(RowTrace(values, chunk.stage_path, row, (trace,)))
         return found
-
-    def _list_waiting(self) -> list[StoredChunkRow]:
-        return list(self._lineage.waiting.values())
 
     def _trace_native_row(
         self, path: str, record: NativeFileRecord | None, row: int, values: dict[str, Any]
@@ -362,12 +337,12 @@ class Tracer:
             first, last = source[0], source[1]
             self._read_row_counts(first, last)
             for seq in range(first, last + 1):
-                count = self._lineage.rows_of_chunks.get(seq, 0)
+                count = self._rows_of_chunks.get(seq, 0)
                 yield seq, position, count
                 position += count
 
     def _read_row_counts(self, first: int, last: int) -> None:
-        known = self._lineage.rows_of_chunks
+        known = self._rows_of_chunks
         if first in known and last in known:
             return
         ledger = model.chunk_ledger.c
@@ -410,13 +385,13 @@ class Tracer:
         return commits + [each for each in waiting if token in {None, each[1].end_token}]
 
     def _iterate_waiting(self, channel: str) -> Iterator[tuple[int, ChannelCommit]]:
-        for seq, chunk in self._lineage.waiting.items():
+        for seq, chunk in self._waiting.items():
             for commit in chunk.channels:
                 if commit.channel == channel:
                     yield seq, commit
 
     def _trace_chunk(self, seq: int) -> ChunkTrace:
-        row = self._lineage.waiting.get(seq)
+        row = self._waiting.get(seq)
         with self._database.reading() as connection:
             if row is None:
                 rows = read_chunk_rows(connection, self.table.table_id, first_seq=seq, last_seq=seq)
@@ -435,9 +410,7 @@ class Tracer:
                 f"Chunk {seq} of table {self.table.name} not found: it does not exist, or it was migrated"
                 " before there was a lineage."
             )
-        places = tuple(
-            self._locate(each, seq) for each in self._lineage.files if each.has_chunk(seq)
-        )
+        places = tuple(self._locate(each, seq) for each in self._files if each.has_chunk(seq))
         return ChunkTrace(
             seq=seq,
             state=_find_state(row, None if kept is None else kept.discarded_at, places),

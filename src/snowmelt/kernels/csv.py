@@ -1,4 +1,4 @@
-"""CSV kernels: tokenizer, record counter and UTF-8 validation.
+"""CSV kernels: tokenizer and record counter.
 
 The tokenizer examines only bytes that may start a delimiter, quote or escape. Its rules are those
 of `formats/csv_state_machine`, and tests compare the two. The record counter ignores fields.
@@ -18,7 +18,6 @@ from snowmelt.kernels.delimiter_masks import (
     count_ones,
     count_trailing_zeros,
     find_delimiters,
-    is_ascii_block,
     load_byte,
     load_delimiter_mask,
     load_non_ascii_mask,
@@ -474,11 +473,6 @@ def _ends_with_delimiter(data, position, end, delimiters):
     return end - position >= size and matches_pattern(data, end - size, end, delimiters.record)
 
 
-# One loop is one compiled function; numba infers the types.
-# ruff: noqa: ANN001, ANN202, C901, PLR0912, PLR0915
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable"
-
-
 class CountRules(NamedTuple):
     """Rules of `count_records`, as scalars to make calls cheaper.
 
@@ -584,44 +578,3 @@ def _compute_quoted_mask(quote_mask, open_before):
     for shift in (1, 2, 4, 8, 16, 32):
         word ^= word << np.uint64(shift)
     return word ^ open_before
-
-
-@jit_kernel
-def find_invalid_utf8(buffer: Bytes, position: int, end: int) -> int:
-    """Return the position of the first byte that is invalid UTF-8, or -1."""
-    data = buffer.ctypes.data
-    while position < end:
-        position = _skip_ascii(data, position, end)
-        if position >= end:
-            break
-        lead = load_byte(data, position)
-        # Number of continuation bytes, and range of the first one (RFC 3629, section 4).
-        low, high = 0x80, 0xBF
-        if 0xC2 <= lead <= 0xDF:
-            more = 1
-        elif 0xE0 <= lead <= 0xEF:
-            more = 2
-            low = 0xA0 if lead == 0xE0 else low
-            high = 0x9F if lead == 0xED else high
-        elif 0xF0 <= lead <= 0xF4:
-            more = 3
-            low = 0x90 if lead == 0xF0 else low
-            high = 0x8F if lead == 0xF4 else high
-        else:
-            return position
-        for i in range(1, more + 1):
-            if position + i >= end or not low <= load_byte(data, position + i) <= high:
-                return position
-            low, high = 0x80, 0xBF
-        position += more + 1
-    return -1
-
-
-@inline_jit
-def _skip_ascii(data, position, end):
-    """Return the position of the first non-ASCII byte at or after `position`, by default `end`."""
-    while position + 64 <= end and is_ascii_block(data, position):
-        position += 64
-    while position < end and load_byte(data, position) < 0x80:
-        position += 1
-    return position

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from snowmelt.kernels import csv
 from snowmelt.kernels.csv import CountRules, TokenTables
@@ -95,8 +96,8 @@ class CsvTokens:
 
     def truncate(self, row_count: int, invalid_record_start: int) -> CsvTokens:
         """Return only the first `row_count` records."""
-        ragged = self.field_offsets is not None
-        fields = int(self.field_offsets[row_count]) if self.field_offsets is not None else row_count
+        offsets = self.field_offsets
+        fields = row_count if offsets is None else int(offsets[row_count])
         return CsvTokens(
             self.row_starts[:row_count],
             self.row_ends[:row_count],
@@ -104,9 +105,7 @@ class CsvTokens:
             self.starts[:, :fields],
             self.ends[:, :fields],
             self.flags[:, :fields],
-            self.field_offsets[: row_count + 1]
-            if ragged and self.field_offsets is not None
-            else None,
+            None if offsets is None else offsets[: row_count + 1],
             invalid_record_start,
         )
 
@@ -246,7 +245,18 @@ class CsvRecordCounter:
 
 def find_invalid_utf8_byte(data: Bytes, start: int, end: int) -> int:
     """Return the position of the first byte that is invalid UTF-8, or -1."""
-    return int(csv.find_invalid_utf8(data, start, end))
+    # Arrow validates without the global interpreter lock, but does not report the position.
+    text, offsets = data[start:end], np.array([0, end - start], np.int32)
+    try:
+        pa.StringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(text)).validate(
+            full=True
+        )
+    except pa.ArrowInvalid:
+        try:
+            str(text.data, "utf-8")
+        except UnicodeDecodeError as error:
+            return start + error.start
+    return -1
 
 
 def make_delimiter_set(rules: CsvRules) -> DelimiterSet:

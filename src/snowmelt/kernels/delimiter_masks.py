@@ -184,12 +184,6 @@ def load_non_ascii_mask(_context, data, position):
     return signature, generate
 
 
-@inline_jit
-def is_ascii_block(data, position):
-    """Return True if data[position:position + 64] is ASCII."""
-    return load_non_ascii_mask(data, position) == np.uint64(0)
-
-
 @intrinsic
 def _load_json_escape_mask(_context, data, position):
     """Return a mask of the bytes of data[position:position + 64] that JSON strings must escape."""

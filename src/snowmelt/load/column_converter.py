@@ -501,6 +501,24 @@ class TableConverter:
                 refused.setdefault(place, (column.column.display_name, reason))
         return self.make_table(arrays), refused
 
+    def convert_record_columns(
+        self, columns: Sequence[list[object]], *, strict: bool
+    ) -> tuple[list[pa.Array], dict[int, tuple[str, str]]]:
+        """Convert columns of record values to native arrays.
+
+        Also returns the column and reason of each rejected row. Unless `strict`, only NOT NULL
+        columns reject rows; values that do not fit other columns are NULL.
+        """
+        arrays: list[pa.Array] = []
+        refused: dict[int, tuple[str, str]] = {}
+        for column, values in zip(self.columns, columns, strict=True):
+            parts, reasons = column.convert_record_values(values)
+            arrays.extend(parts)
+            if strict or not column.column.nullable:
+                name = column.column.display_name
+                refused |= {row: (name, reason) for row, reason in reasons.items()}
+        return arrays, refused
+
     def pop_truncated_count(self) -> int:
         """Return the number of values truncated since the last call."""
         count = sum(column.truncated_values for column in self.columns)

@@ -164,13 +164,7 @@ def plan_load(  # noqa: PLR0913  what the caller knows and the statement does no
     )
 
 
-def check_load(
-    statement: CopyStatement,
-    table: TableSchema,
-    functions: LoadFunctions,
-    *,
-    limits: UserCodeLimits | None = None,
-) -> None:
+def check_load(statement: CopyStatement, table: TableSchema, functions: LoadFunctions) -> None:
     """Check the steps, options and columns of a load without listing its inputs.
 
     Raises:
@@ -178,7 +172,7 @@ def check_load(
         StatementError: If a column is unknown, or a NOT NULL column receives no value.
         LoadRefused: If a filter, parser, parameter or expression is invalid.
     """
-    _plan_checked_stack(statement, table, functions, None, limits)
+    _plan_checked_stack(statement, table, functions, None, None)
 
 
 def _plan_checked_stack(

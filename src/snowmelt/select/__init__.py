@@ -16,6 +16,5 @@
 `timestamps`: SQL timestamps with precision and offset.
 `resource_limits`: resource limits of one execution.
 `errors`: S3 Select error codes.
-`dialect_support`: feature table per dialect, the source of documentation and tests.
 `warmup`: kernel compilation before the first query.
 """

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from snowmelt.clock import Clock
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.engine import EngineSettings, SelectExecution, open_select
 from snowmelt.select.formats.byte_streams import ConcurrentSource, ObjectSource
@@ -114,7 +113,6 @@ def open_local_select(
     source: Path | Sequence[Path] | BinaryIO,
     *,
     settings: EngineSettings | None = None,
-    clock: Clock | None = None,
 ) -> SelectExecution:
     """Start a SELECT over a path, several paths or a stream.
 
@@ -124,7 +122,7 @@ def open_local_select(
         OSError: If the path cannot be opened.
         SelectError: If the statement or the start of the data is invalid.
     """
-    return open_select(request, _open_source(source), settings=settings, clock=clock)
+    return open_select(request, _open_source(source), settings=settings)
 
 
 def _open_source(source: Path | Sequence[Path] | BinaryIO) -> ObjectSource | SourceSequence:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,14 +18,13 @@ from sqlglot.errors import SqlglotError
 from snowmelt.catalog.jobs.load_history import LoadTotals
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.clock import Clock
-from snowmelt.errors import LoadRefused, SnowmeltError, StatementError, UnknownOutcome, Unsupported
+from snowmelt.errors import LoadRefused, StatementError, Unsupported
 from snowmelt.schema.conversion.default_values import has_defaults
 from snowmelt.schema.types import TableName, to_display_name
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.write_commit import (
-    WriteTarget,
     resolve_write_target,
-    restore_write_schema,
+    run_as_load,
 )
 from snowmelt.spark.datasource.write_task import (
     WritePlan,
@@ -39,14 +38,7 @@ from snowmelt.spark.sql.table_references import (
     tokenize_statement,
 )
 from snowmelt.spark.tables.spark_column_mapping import quote_identifier as in_backticks
-from snowmelt.table.load_commit import (
-    LoadRequest,
-    LoadResult,
-    abort_load,
-    begin_load,
-    commit_load,
-)
-from snowmelt.table.load_commit import renewing_load_lease as kept
+from snowmelt.table.load_commit import LoadResult
 from snowmelt.table.native_file_writer import WrittenFile
 
 _PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -262,7 +254,7 @@ def insert_rows(
         return make_load_result([file for each in written for file in each.files])
 
     what = f"INSERT INTO {insert.table}"
-    return run_as_load(connection, target, write, clock=clock, what=what).totals.rows
+    return run_as_load(target, write, clock=clock, what=what).totals.rows
 
 
 def make_load_result(
@@ -272,50 +264,6 @@ def make_load_result(
     count = sum(file.rows for file in files) if rows is None else rows
     totals = LoadTotals(0, count, 0, sum(file.size for file in files))
     return LoadResult(files, (), totals, removed=frozenset(removed))
-
-
-def run_as_load(
-    connection: LakeConnection,
-    target: WriteTarget,
-    write: Callable[[], LoadResult],
-    *,
-    clock: Clock,
-    what: str,
-    privileges: Sequence[str] = ("INSERT",),
-) -> LoadResult:
-    """Open a load, run `write`, and commit its result.
-
-    The role must have one of `privileges` on the table. `what` is the statement's name in errors.
-
-    Raises:
-        TableNotFound: If the table does not exist or the role lacks the privilege on it.
-        LoadRefused: If a task rejected a row.
-        LoadOvertaken: If the table was dropped or changed during the statement.
-        UnknownOutcome: If the result may have been committed.
-    """
-    load = begin_load(
-        connection.database,
-        LoadRequest(target.table, target.statement, connection.role, load_id=target.plan.load_id),
-        warehouse_url=connection.warehouse,
-        clock=clock,
-        privileges=privileges,
-    )
-    try:
-        load = restore_write_schema(load, target)
-        with kept(connection.database, load, clock=clock):
-            result = write()
-            commit_load(connection.database, load, result, clock=clock)
-    except UnknownOutcome:
-        raise
-    except BaseException as error:
-        abort_load(connection.database, load, _format_error(error), clock=clock)
-        if isinstance(error, SnowmeltError):
-            raise
-        sentence = _extract_worker_error(str(error))
-        if sentence is None:
-            raise
-        raise LoadRefused(what=what, reason=sentence) from error
-    return result
 
 
 def write_rows(plan: WritePlan, rows: DataFrame) -> list[WriteTaskResult]:
@@ -383,18 +331,3 @@ def _extract_query(text: str, tokens: Sequence[Token]) -> tuple[str, bool]:
 
 def _make_statement_error(reason: str) -> StatementError:
     return StatementError(f"{reason[0].upper()}{reason[1:]}.", reason=reason)
-
-
-def _format_error(error: BaseException) -> str:
-    return (
-        _extract_worker_error(str(error)) or str(error).partition("\n")[0] or type(error).__name__
-    )
-
-
-def _extract_worker_error(text: str) -> str | None:
-    """Return the message of a Snowmelt error that a task raised, or None."""
-    for line in reversed(text.splitlines()):
-        name, found, sentence = line.strip().partition(": ")
-        if found and name.startswith("snowmelt.errors."):
-            return sentence.rstrip(".")
-    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -101,7 +102,7 @@ def wrap_java(runtime: Path, cache: Path | None = None) -> Path:
     # Name the folder after the runtime's path, because a user's environments may use different
     # versions.
     home = (cache or _find_cache_folder()) / re.sub(r"\W+", "-", str(runtime)).strip("-")
-    script = _SHIM.format(java=_quote_shell_path(runtime / "bin" / "java"))
+    script = _SHIM.format(java=shlex.quote(str(runtime / "bin" / "java")))
     try:
         _write_executable(home / "bin" / "java", script)
     except OSError:
@@ -158,10 +159,6 @@ def _find_cache_folder() -> Path:
     named = os.environ.get("XDG_CACHE_HOME")  # noqa: TID251  the user's cache folder by convention
     folder = Path(named) if named else Path(os.path.expanduser("~/.cache"))  # noqa: PTH111  no raise
     return folder / "snowmelt" / "java"
-
-
-def _quote_shell_path(path: Path) -> str:
-    return "'" + str(path).replace("'", "'\\''") + "'"
 
 
 def _write_executable(path: Path, text: str) -> None:

@@ -24,12 +24,15 @@ from snowmelt.clock import Clock
 from snowmelt.errors import LoadOvertaken, LoadRefused, ServiceBusy, StatementError
 from snowmelt.schema.types import TableName, TableSchema, to_display_name, to_internal_name
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
-from snowmelt.spark.datasource.write_commit import WriteTarget, resolve_write_target
+from snowmelt.spark.datasource.write_commit import (
+    WriteTarget,
+    resolve_write_target,
+    run_as_load,
+)
 from snowmelt.spark.datasource.write_task import WritePlan, name_values_by_position
 from snowmelt.spark.insert_statements import (
     encode_variants_as_json,
     make_load_result,
-    run_as_load,
     write_rows,
 )
 from snowmelt.spark.positioned_rows import (
@@ -430,20 +433,13 @@ class RowChangeRunner:
                 )
                 inserted += sum(each.rows for each in written)
                 files += [file for each in written for file in each.files]
-            to_path = _make_path_converter(self._connection)
+            to_path = open_warehouse(self._connection.warehouse).to_path
             changed = inserted + updated + deleted
             return make_load_result(files, changed, {to_path(path) for path in removed})
 
         target = self._resolve(change, [column.name for column in schema.columns])
         what = f"{change.kind} of table {change.table}"
-        run_as_load(
-            self._connection,
-            target,
-            write,
-            clock=self._clock,
-            what=what,
-            privileges=change.privileges,
-        )
+        run_as_load(target, write, clock=self._clock, what=what, privileges=change.privileges)
         return inserted, updated, deleted
 
     def _open_target(self, change: RowChange) -> tuple[DataFrame, TableSchema]:
@@ -577,7 +573,3 @@ _POLL_INTERVAL_S = 0.2
 def _rewrite_task(plan: RewritePlan, changes: pa.Table) -> pa.Table:
     outcome = pickle.dumps(rewrite_file(plan, changes))
     return pa.table({"outcome": pa.array([outcome], pa.binary())})
-
-
-def _make_path_converter(connection: LakeConnection) -> Callable[[str], str]:
-    return open_warehouse(connection.warehouse).to_path

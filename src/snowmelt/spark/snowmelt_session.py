@@ -246,9 +246,8 @@ class Snowmelt:
         """Run one statement. Queries are lazy; all other statements run immediately.
 
         A query returns a DataFrame over one snapshot. The DataFrame always has the same rows, and
-        is valid for 50 minutes. COPY returns one row with its counts, or with VALIDATION_MODE the errors
-        or rows of its files. INSERT returns the number of
-        rows.
+        is valid for 50 minutes. COPY returns one row with its counts, or with VALIDATION_MODE the
+        errors or rows of its files. INSERT returns the number of rows.
 
         Tables are named `database.schema.table`. The name may be shorter if `database` is given.
         The Spark session resolves all other names.
@@ -266,22 +265,23 @@ class Snowmelt:
             LoadRefused: If an INSERT has the wrong number of values, or lacks a required one.
             LoadFailed: If a value does not fit its column. No row was inserted.
         """
+        place = resolve_namespace(database, schema)
         if is_file_statement(text):
             context = self._make_copy_context(database, schema)
             result = run_file_statement(context, text, SparkLoadRunner(self.spark))
             if isinstance(result, CopyResult):
                 result = StatementResult(CopyResult.COLUMNS, (result.to_row(),))
             return make_result_frame(self.spark, result)
-        insert = parse_insert(text, resolve_namespace(database, schema))
+        insert = parse_insert(text, place)
         if insert is not None:
             rows = self.sql(insert.query, database=database, schema=schema)
             count = insert_rows(self._connection, insert, rows, clock=self._clock)
             return make_result_frame(
                 self.spark, StatementResult(INSERT_RESULT_COLUMNS, ((count,),))
             )
-        change = parse_row_change(text, resolve_namespace(database, schema))
+        change = parse_row_change(text, place)
         if change is not None:
-            counts = self._make_row_change_runner(database, schema).run(change)
+            counts = self._make_row_change_runner(place).run(change)
             return make_result_frame(
                 self.spark, StatementResult(ROW_CHANGE_RESULT_COLUMNS, (counts,))
             )
@@ -290,7 +290,6 @@ class Snowmelt:
             return self._create_table_as(creation, database, schema)
         if not is_query(text):
             return make_result_frame(self.spark, self._execute_statement(text, database, schema))
-        place = resolve_namespace(database, schema)
         text = rewrite_table_functions(text, place, self._require_readable)
         return self._run_query(self._functions.rewrite_query(text, place), place)
 
@@ -314,11 +313,10 @@ class Snowmelt:
             check_file_copy=check_file_copy,
         )
 
-    def _make_row_change_runner(self, database: str | None, schema: str | None) -> RowChangeRunner:
-        place = resolve_namespace(database, schema)
-
+    def _make_row_change_runner(self, namespace: tuple[str, ...]) -> RowChangeRunner:
         def run_query(text: str, target: DataFrame) -> DataFrame:
-            return self._run_query(self._functions.rewrite_query(text, place), place, target)
+            rewritten = self._functions.rewrite_query(text, namespace)
+            return self._run_query(rewritten, namespace, target)
 
         return RowChangeRunner(
             self.spark,

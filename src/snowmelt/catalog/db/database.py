@@ -51,6 +51,8 @@ _READ_ONLY_SQLSTATE = "25006"
 # Operator intervention (57P01 …) and connection exceptions (08…). The server may have committed the
 # transaction.
 _CONNECTION_LOST_SQLSTATES = ("08", "57P")
+# Default of the maximum wait for the locks of other transactions.
+_BUSY_TIMEOUT_S = 60.0
 
 
 class Database:
@@ -253,14 +255,14 @@ class _SqliteCatalogFile:
             )
 
 
-def open_database(url: str, *, busy_timeout_s: float = 60.0) -> Database:
+def open_database(url: str) -> Database:
     """Open a catalog's database without creating or upgrading its tables.
 
     Raises:
         ConfigurationError: If the URL is not a SQLite or PostgreSQL URL.
         CatalogUnavailable: If the database cannot be reached.
     """
-    database = Database(_parse_url(url), busy_timeout_s=busy_timeout_s)
+    database = Database(_parse_url(url), busy_timeout_s=_BUSY_TIMEOUT_S)
     try:
         database.create_file()
     except BaseException:
@@ -270,7 +272,11 @@ def open_database(url: str, *, busy_timeout_s: float = 60.0) -> Database:
 
 
 def open_and_upgrade_database(
-    url: str, *, clock: Clock | None = None, busy_timeout_s: float = 60.0, create: bool = True
+    url: str,
+    *,
+    clock: Clock | None = None,
+    busy_timeout_s: float = _BUSY_TIMEOUT_S,
+    create: bool = True,
 ) -> Database:
     """Open the catalog and upgrade its schema.
 
@@ -316,14 +322,14 @@ class CatalogVersion:
     is_known: bool
 
 
-def read_catalog_version(url: str, *, busy_timeout_s: float = 10.0) -> CatalogVersion:
+def read_catalog_version(url: str) -> CatalogVersion:
     """Return the version of a catalog without changing it.
 
     Raises:
         ConfigurationError: If the URL is not a SQLite or PostgreSQL URL.
         CatalogUnavailable: If the database cannot be reached.
     """
-    database = Database(_parse_url(url), busy_timeout_s=busy_timeout_s)
+    database = Database(_parse_url(url), busy_timeout_s=10.0)
     try:
         with database.reading() as connection:
             current = read_schema_version(connection)

@@ -23,10 +23,14 @@ _RecordT = TypeVar("_RecordT")
 
 
 def make_record(record_type: type[_RecordT], row: sa.Row[Any], **values: object) -> _RecordT:
-    """Create a dataclass from the columns of a row, matched by name. `values` override columns."""
+    """Create a dataclass from the columns of a row, matched by name. `values` override columns.
+
+    A field that is no column and not among the values has its default.
+    """
     found = {**row._mapping, **values}  # noqa: SLF001 - public, in spite of its name
     names: Any = record_type
-    return record_type(**{name: found[name] for name in names.__dataclass_fields__})
+    fields = names.__dataclass_fields__.keys()
+    return record_type(**{name: found[name] for name in fields & found.keys()})
 
 
 def replace_nul(text: str | None) -> str | None:

@@ -23,6 +23,7 @@ _FILES = model.native_files
 _TABLES = model.tables
 _CHUNKS = model.chunks
 _ROWLESS = model.rowless_commits
+_BATCH_CHUNKS = 10_000
 
 # Source of consecutive rows of a file: (first, last) sequence of chunks, or (load ID, number of
 # rows).
@@ -292,18 +293,17 @@ def list_native_file_records(
     ]
 
 
-def iterate_ledger(
-    connection: sa.Connection, table_id: int, *, after_seq: int = 0, batch_size: int = 10_000
-) -> Iterator[LedgerChunk]:
-    """Yield the ledger's chunks of a table above a sequence, in sequence order."""
-    query = _select_ledger(table_id).order_by(_LEDGER.c.seq).limit(batch_size)
+def iterate_ledger(connection: sa.Connection, table_id: int) -> Iterator[LedgerChunk]:
+    """Yield the ledger's chunks of a table in sequence order."""
+    query = _select_ledger(table_id).order_by(_LEDGER.c.seq).limit(_BATCH_CHUNKS)
+    after_seq = 0
     while True:
         batch = [
             _to_ledger_chunk(row)
             for row in connection.execute(query.where(_LEDGER.c.seq > after_seq))
         ]
         yield from batch
-        if len(batch) < batch_size:
+        if len(batch) < _BATCH_CHUNKS:
             return
         after_seq = batch[-1].seq
 

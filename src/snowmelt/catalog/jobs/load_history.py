@@ -15,13 +15,20 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import encode_array, in_array, make_insert, replace_nul
+from snowmelt.catalog.db.dialect import (
+    encode_array,
+    in_array,
+    make_insert,
+    make_record,
+    replace_nul,
+)
 from snowmelt.catalog.jobs.run_history import RunHistory, RunState
 from snowmelt.errors import CommitLost, NotFound
 
 _LOADS = model.loads
 _LOADED_FILES = model.loaded_files
 _STREAM_OFFSETS = model.stream_offsets
+_MAX_LISTED_FILES = 100_000
 
 
 class LoadFileState(StrEnum):
@@ -200,26 +207,20 @@ def find_loaded_files(
     return {LoadedFileKey(*key): load_id for *key, load_id in connection.execute(query)}
 
 
-def list_file_history(
-    connection: Connection, *, limit: int = 100_000
-) -> list[LoadFileHistoryEntry]:
-    """Return the outcome of each file, the newest loads first."""
+def list_file_history(connection: Connection) -> list[LoadFileHistoryEntry]:
+    """Return the outcome of up to 100,000 files, the newest loads first."""
     newest = sa.select(_LOADS).order_by(_LOADS.c.started_at.desc(), _LOADS.c.load_id).subquery()
     query = (
         sa.select(_LOADED_FILES)
         .join(newest, newest.c.load_id == _LOADED_FILES.c.load_id)
         .order_by(newest.c.started_at.desc(), _LOADED_FILES.c.load_id, _LOADED_FILES.c.number)
-        .limit(limit)
+        .limit(_MAX_LISTED_FILES)
     )
-    rows = list(connection.execute(query).mappings())
+    rows = connection.execute(query).all()
     loads = {load_id: find_load(connection, load_id) for load_id in {row.load_id for row in rows}}
-    names = LoadFileRecord.__dataclass_fields__
     return [
         LoadFileHistoryEntry(
-            loads[row.load_id],
-            LoadFileRecord(
-                **{name: row[name] for name in names} | {"state": LoadFileState(row["state"])}
-            ),
+            loads[row.load_id], make_record(LoadFileRecord, row, state=LoadFileState(row.state))
         )
         for row in rows
     ]

@@ -14,6 +14,7 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.db.dialect import make_record
 from snowmelt.catalog.model.records import ObjectKind
 from snowmelt.catalog.objects.tables import find_namespace_ids, select_in_schemas
 from snowmelt.catalog.security.access_control import has_privilege
@@ -115,14 +116,11 @@ def list_external_functions(
     """
     query = select_in_schemas(_FUNCTIONS, database, schema, name)
     return [
-        ExternalFunctionRecord(
-            row.function_id,
-            FunctionName(row.database, row.schema, row.name),
-            row.database_id,
-            row.schema_id,
-            ExternalFunction.from_json(row.definition),
-            row.owner,
-            row.created_at,
+        make_record(
+            ExternalFunctionRecord,
+            row,
+            name=FunctionName(row.database, row.schema, row.name),
+            function=ExternalFunction.from_json(row.definition),
         )
         for row in connection.execute(query.order_by(_FUNCTIONS.c.most_arguments))
     ]
@@ -321,15 +319,11 @@ def list_translators(
 ) -> list[TranslatorRecord]:
     """Return the live translators, ordered by name, optionally of one database, schema and name."""
     return [
-        TranslatorRecord(
-            row.translator_id,
-            FunctionName(row.database, row.schema, row.name),
-            row.database_id,
-            row.schema_id,
-            msgspec.json.decode(row.definition, type=Translator),
-            row.comment,
-            row.owner,
-            row.created_at,
+        make_record(
+            TranslatorRecord,
+            row,
+            name=FunctionName(row.database, row.schema, row.name),
+            translator=msgspec.json.decode(row.definition, type=Translator),
         )
         for row in connection.execute(select_in_schemas(_TRANSLATORS, database, schema, name))
     ]

@@ -19,7 +19,6 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import make_record
 from snowmelt.catalog.model.records import DEFAULT_RETENTION_DAYS, MetadataPointer, TableRecord
-from snowmelt.catalog.objects import tables
 from snowmelt.catalog.objects.channel_tombstones import write_table_drop_tombstones
 from snowmelt.catalog.security.access_control import has_privilege
 from snowmelt.catalog.sql.pipe_copy import PipeCopy
@@ -482,7 +481,7 @@ def find_error_table(connection: sa.Connection, table: TableRecord) -> TableReco
     if table.error_table_id is None:
         return None
     try:
-        found = tables.find_table_by_id(connection, table.error_table_id)
+        found = find_table_by_id(connection, table.error_table_id)
     except TableNotFound:
         return None
     return found if found.dropped_at is None else None

@@ -18,7 +18,7 @@ import string
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -464,25 +464,21 @@ def issue_stage_credentials(
     sealed = _StageTokenPayload(
         access_key_id, user, prefix, any_prefix, expires_at.timestamp(), secret
     )
-    return _to_stage_credentials(sealed, _seal_token(keyring, sealed, _STAGE_PURPOSE))
+    token = _seal_token(keyring, sealed, _STAGE_PURPOSE)
+    return StageCredentials(**_to_credential_fields(sealed, token))
 
 
 def parse_stage_token(keyring: KeyRing, token: str) -> StageCredentials | None:
     """Return the credentials in a session token, even if expired, or None if it is invalid."""
     payload = _unseal_token(keyring, token, _StageTokenPayload, _STAGE_PURPOSE)
-    return None if payload is None else _to_stage_credentials(payload, token)
+    return None if payload is None else StageCredentials(**_to_credential_fields(payload, token))
 
 
-def _to_stage_credentials(payload: _StageTokenPayload, token: str) -> StageCredentials:
-    return StageCredentials(
-        payload.access_key_id,
-        payload.user,
-        payload.prefix,
-        payload.any_prefix,
-        dt.datetime.fromtimestamp(payload.expires_at, dt.UTC),
-        payload.secret,
-        token,
-    )
+def _to_credential_fields(
+    payload: _StageTokenPayload | _TableTokenPayload, token: str
+) -> dict[str, Any]:
+    expires_at = dt.datetime.fromtimestamp(payload.expires_at, dt.UTC)
+    return msgspec.structs.asdict(payload) | {"expires_at": expires_at, "token": token}
 
 
 # Temporary credentials for the files of one table, for engines that load it from the Iceberg REST catalog.
@@ -527,26 +523,14 @@ def issue_table_credentials(
     payload = _TableTokenPayload(
         access_key_id, user, role, table_id, folder, expires_at.timestamp(), secret
     )
-    return _to_table_credentials(payload, _seal_token(keyring, payload, _TABLE_PURPOSE))
+    token = _seal_token(keyring, payload, _TABLE_PURPOSE)
+    return TableCredentials(**_to_credential_fields(payload, token))
 
 
 def parse_table_token(keyring: KeyRing, token: str) -> TableCredentials | None:
     """Return the credentials in a session token, even if expired, or None if it is invalid."""
     payload = _unseal_token(keyring, token, _TableTokenPayload, _TABLE_PURPOSE)
-    return None if payload is None else _to_table_credentials(payload, token)
-
-
-def _to_table_credentials(payload: _TableTokenPayload, token: str) -> TableCredentials:
-    return TableCredentials(
-        payload.access_key_id,
-        payload.user,
-        payload.role,
-        payload.table_id,
-        payload.folder,
-        dt.datetime.fromtimestamp(payload.expires_at, dt.UTC),
-        payload.secret,
-        token,
-    )
+    return None if payload is None else TableCredentials(**_to_credential_fields(payload, token))
 
 
 # Access tokens of the Iceberg REST catalog. Engines get them in exchange for an access key.

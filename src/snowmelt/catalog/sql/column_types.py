@@ -26,10 +26,10 @@ class ColumnType:
     length: int | None = None
     byte_length: int | None = None
 
-    def to_column(self, name: str, ordinal: int = 0, *, nullable: bool = True) -> Column:
-        """Create a column of this type."""
+    def to_column(self, name: str, ordinal: int = 0) -> Column:
+        """Create a nullable column of this type."""
         settled = {each: getattr(self, each) for each in self.__dataclass_fields__}
-        return Column(name, ordinal=ordinal, nullable=nullable, **settled)
+        return Column(name, ordinal=ordinal, **settled)
 
 
 _TypeParser: TypeAlias = Callable[["TokenCursor"], ColumnType]

@@ -71,9 +71,7 @@ class CreateGroup(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         session.require_administrator(f"CREATE {self.kind} GROUP")
         label = _label(self.kind, self.name)
-        there = failover_groups.find_group(session.connection)
-        is_same = there is not None and there.name == self.name
-        skip_if_exists(label, self.create_mode, exists=is_same)
+        skip_if_exists(label, self.create_mode, exists=_exists(self.name, session))
         missing = {each.name for each in list_databases(session.connection)} - set(self.databases)
         if self.databases and missing:
             names = ", ".join(sorted(map(to_display_name, missing)))
@@ -106,9 +104,7 @@ class CreateReplica(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         session.require_administrator(f"CREATE {self.kind} GROUP")
         label = _label(self.kind, self.name)
-        there = failover_groups.find_group(session.connection)
-        is_same = there is not None and there.name == self.name
-        skip_if_exists(label, self.create_mode, exists=is_same)
+        skip_if_exists(label, self.create_mode, exists=_exists(self.name, session))
         failover_groups.create_replica(
             session.connection,
             self.name,
@@ -133,8 +129,7 @@ class AlterGroup(Statement):
     if_exists: bool
 
     def execute(self, session: StatementSession) -> StatementResult:
-        there = failover_groups.find_group(session.connection)
-        exists = there is not None and there.name == self.name
+        exists = _exists(self.name, session)
         skip_if_missing(_label("FAILOVER", self.name), self.if_exists, exists=exists)
         if self.action in {"PRIMARY", "PLANNED", "FORCE", "REFRESH", "SUSPEND", "RESUME"}:
             if not session.is_administrator:
@@ -153,8 +148,7 @@ class DropGroup(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         session.require_administrator("DROP FAILOVER GROUP")
-        there = failover_groups.find_group(session.connection)
-        exists = there is not None and there.name == self.name
+        exists = _exists(self.name, session)
         skip_if_missing(_label("FAILOVER", self.name), self.if_exists, exists=exists)
         group = failover_groups.lock_group(session.connection, self.name)
         failover_groups.drop_group(session.connection)
@@ -199,16 +193,18 @@ def _set(statement: AlterGroup, session: StatementSession, group: FailoverGroup)
     url = values.pop("url", None)
     if url is not None:
         failover_groups.update_group(session.connection, primary_url=url)
-    settings = msgspec.structs.replace(group.settings, **values)
-    failover_groups.update_settings(session.connection, group, settings)
-    return f"Group {to_display_name(group.name)} altered."
+    return _change_settings(session, group, **values)
 
 
 def _allow(statement: AlterGroup, session: StatementSession, group: FailoverGroup) -> str:
     named = set(statement.values["sites"])
     sites = set(group.settings.allowed_sites)
     sites = sites | named if statement.action == "ADD" else sites - named
-    settings = msgspec.structs.replace(group.settings, allowed_sites=tuple(sorted(sites)))
+    return _change_settings(session, group, allowed_sites=tuple(sorted(sites)))
+
+
+def _change_settings(session: StatementSession, group: FailoverGroup, **values: Any) -> str:
+    settings = msgspec.structs.replace(group.settings, **values)
     failover_groups.update_settings(session.connection, group, settings)
     return f"Group {to_display_name(group.name)} altered."
 
@@ -224,6 +220,11 @@ _ACTIONS: dict[str, Callable[[AlterGroup, StatementSession, FailoverGroup], str]
     "ADD": _allow,
     "REMOVE": _allow,
 }
+
+
+def _exists(name: str, session: StatementSession) -> bool:
+    group = failover_groups.find_group(session.connection)
+    return group is not None and group.name == name
 
 
 def _label(kind: str, name: str) -> str:

@@ -50,7 +50,7 @@ class CreateDatabase(Statement):
         label = f"Database {to_display_name(self.name)}"
         there = self.name in {each.name for each in namespaces.list_databases(session.connection)}
         skip_if_exists(label, self.create_mode, exists=there)
-        namespaces.create_database(
+        new = namespaces.create_database(
             session.connection,
             self.name,
             owner=session.role,
@@ -58,7 +58,6 @@ class CreateDatabase(Statement):
             replace=self.create_mode is CreateMode.OR_REPLACE,
             if_not_exists=self.create_mode is CreateMode.IF_NOT_EXISTS,
         )
-        new = namespaces.find_database(session.connection, self.name)
         namespaces.set_object_properties(
             session.connection, "DATABASE", new.database_id, self.properties
         )
@@ -84,7 +83,7 @@ class CreateSchema(Statement):
         replace = self.create_mode is CreateMode.OR_REPLACE
         if there and replace:
             session.require_ownership("SCHEMA", there[0].schema_id, shown)
-        namespaces.create_schema(
+        new = namespaces.create_schema(
             connection,
             database,
             name,
@@ -93,7 +92,6 @@ class CreateSchema(Statement):
             replace=replace,
             if_not_exists=self.create_mode is CreateMode.IF_NOT_EXISTS,
         )
-        new = namespaces.find_schema(connection, database, name)
         namespaces.set_object_properties(connection, "SCHEMA", new.schema_id, self.properties)
         access_control.apply_future_grants(
             connection, "SCHEMA", new.schema_id, [("DATABASE", new.database_id)]

@@ -289,15 +289,8 @@ def discard_quarantined_chunks(
     return len(seqs)
 
 
-def retire_chunks(
-    connection: Connection,
-    table_id: int,
-    up_to_seq: int,
-    now: dt.datetime,
-    *,
-    limit: int = _RETIRE_BATCH_SIZE,
-) -> int:
-    """Mark up to `limit` chunks of a table, up to a sequence, as retired. Return their number.
+def retire_chunks(connection: Connection, table_id: int, up_to_seq: int, now: dt.datetime) -> int:
+    """Mark a batch of chunks of a table, up to a sequence, as retired. Return their number.
 
     The caller must ensure that no query reads them. Quarantined chunks are skipped.
     """
@@ -307,7 +300,7 @@ def retire_chunks(
         _CHUNKS.c.retired_at.is_(None),
         _CHUNKS.c.quarantine_reason.is_(None),
     )
-    query = query.order_by(_CHUNKS.c.seq).limit(limit)
+    query = query.order_by(_CHUNKS.c.seq).limit(_RETIRE_BATCH_SIZE)
     marked = connection.execute(
         sa.update(_CHUNKS)
         .where(_CHUNKS.c.table_id == table_id, _CHUNKS.c.seq.in_(query.scalar_subquery()))

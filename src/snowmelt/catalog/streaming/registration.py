@@ -159,11 +159,11 @@ def filter_tombstoned_paths(connection: Connection, paths: Collection[str]) -> s
 
 
 def tombstone_unregistered_blobs(
-    connection: Connection, *, seen_before: dt.datetime, now: dt.datetime, limit: int = 1_000
+    connection: Connection, *, seen_before: dt.datetime, now: dt.datetime
 ) -> list[StagedBlob]:
-    """Write tombstones for unregistered blobs that were sighted before a time. Return the blobs.
+    """Write tombstones for up to 1,000 unregistered blobs that were sighted before a time.
 
-    Also deletes the sightings of blobs that are registered now.
+    Also deletes the sightings of blobs that are registered now. Returns the blobs.
     """
     # Two statements are required. The first waits for registrations that have locked these rows.
     # The second reads what they wrote. In PostgreSQL, a subquery would read the older state.
@@ -171,7 +171,7 @@ def tombstone_unregistered_blobs(
         sa.select(_SIGHTINGS.c.prefix, _SIGHTINGS.c.path)
         .where(_SIGHTINGS.c.first_seen < seen_before, _SIGHTINGS.c.tombstoned_at.is_(None))
         .order_by(_SIGHTINGS.c.first_seen)
-        .limit(limit)
+        .limit(1_000)
         .with_for_update()
     )
     seen = [StagedBlob(*row) for row in connection.execute(query)]

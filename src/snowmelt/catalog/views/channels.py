@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.db.dialect import make_record
 from snowmelt.catalog.objects.tables import join_namespaces
 from snowmelt.catalog.views.freshness import compute_freshness_state, is_late_channel
 from snowmelt.catalog.views.paging import Order, Page, contains_text, count_rows, fetch_page
@@ -188,22 +189,14 @@ def _filter(query: sa.Select[Any], visibility: Visibility, chosen: ChannelFilter
 
 def _to_view(row: sa.Row[Any], visibility: Visibility) -> ChannelView:
     shows_token = visibility.can_see_tokens(row.table_id)
-    return ChannelView(
-        table_id=row.table_id,
+    return make_record(
+        ChannelView,
+        row,
         table=TableName(row.database_name, row.schema_name, row.table_name),
-        name=row.name,
         owner=row.owner_user,
         offset_token=row.offset_token if shows_token else None,
         is_token_hidden=not shows_token,
-        client_sequencer=row.client_sequencer,
-        row_sequencer=row.row_sequencer,
-        opened_at=row.opened_at,
-        last_commit_at=row.last_commit_at,
-        rows=row.rows,
-        bytes=row.bytes,
-        rejected_rows=row.rejected_rows,
         last_error=row.last_error if visibility.can_read(row.table_id) else None,
         last_error_at=row.row_error_at or row.reported_error_at,
         last_error_offset=row.last_error_offset if shows_token else None,
-        freshness_s=row.freshness_s,
     )

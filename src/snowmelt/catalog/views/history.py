@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.db.dialect import make_record
 from snowmelt.catalog.jobs.load_history import LoadFileState
 from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.views.paging import Order, Page, fetch_page
@@ -192,16 +193,17 @@ def fetch_load_files(
     Raises:
         RequestMalformed: If the cursor is not of this list.
     """
-    names = LoadFileView.__dataclass_fields__
-    shows_values = visibility.can_read(load.table_id)
-
-    def to_file(row: sa.Row[Any]) -> LoadFileView:
-        values = {name: row._mapping[name] for name in names}  # noqa: SLF001 - public, in spite of its name
-        return LoadFileView(**values | ({} if shows_values else {"first_error": None}))
-
-    query = sa.select(*(_FILES.c[name] for name in names)).where(_FILES.c.load_id == load.load_id)
+    hidden = {} if visibility.can_read(load.table_id) else {"first_error": None}
+    query = sa.select(_FILES).where(_FILES.c.load_id == load.load_id)
     order = Order(_FILES.c.rejects, _FILES.c.number, is_descending=True)
-    return fetch_page(connection, query, order, to_file, after=after, limit=limit)
+    return fetch_page(
+        connection,
+        query,
+        order,
+        lambda row: make_record(LoadFileView, row, **hidden),
+        after=after,
+        limit=limit,
+    )
 
 
 def fetch_migrations(
@@ -284,22 +286,7 @@ def _fetch_runs(
         connection, query, _newest_first(table), lambda row: row, after=after, limit=limit
     )
     names = list_table_names(connection, sorted({row.table_id for row in page.rows}))
-    runs = [
-        RunView(
-            row.run_id,
-            row.kind,
-            row.table_id,
-            names.get(row.table_id),
-            row.state,
-            row.started_at,
-            row.ended_at,
-            row.rows,
-            row.files,
-            row.bytes,
-            row.message,
-        )
-        for row in page.rows
-    ]
+    runs = [make_record(RunView, row, table=names.get(row.table_id)) for row in page.rows]
     return Page(runs, page.next_cursor)
 
 
@@ -309,23 +296,17 @@ def _to_loads(connection: sa.Connection, rows: Any, visibility: Visibility) -> l
     counted = [row.load_id for row in rows if (row.files or 0) <= _MAX_COUNTED_FILES]
     failed = _count_failed_files(connection, counted)
     return [
-        LoadView(
-            row.load_id,
-            row.table_id,
-            names.get(row.table_id),
-            names.get(row.reject_table_id),
-            row.role,
-            row.stream_name,
-            row.statement if visibility.can_read(row.table_id) else None,
-            _find_load_state(row.state, *failed.get(row.load_id, (0, 0))),
-            row.started_at,
-            row.ended_at,
-            row.files,
-            row.rows,
-            row.rejects,
-            row.bytes,
-            row.first_error if visibility.can_read(row.table_id) else None,
-            row.message,
+        make_record(
+            LoadView,
+            row,
+            table=names.get(row.table_id),
+            reject_table=names.get(row.reject_table_id),
+            state=_find_load_state(row.state, *failed.get(row.load_id, (0, 0))),
+            **(
+                {}
+                if visibility.can_read(row.table_id)
+                else {"statement": None, "first_error": None}
+            ),
         )
         for row in rows
     ]

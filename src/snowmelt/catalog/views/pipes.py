@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.db.dialect import make_record
 from snowmelt.catalog.model.records import ACCOUNTADMIN, PUBLIC
 from snowmelt.catalog.views.paging import Order, Page, fetch_page
 from snowmelt.catalog.views.visibility import Visibility
@@ -125,19 +126,10 @@ def _to_view(row: sa.Row[Any], visibility: Visibility) -> PipeView:
     elif row.last_error is not None:
         state = "stalled"
     shows_definition = visibility.role in {ACCOUNTADMIN, row.owner}
-    return PipeView(
-        pipe_id=row.pipe_id,
+    return make_record(
+        PipeView,
+        row,
         name=TableName(row.database_name, row.schema_name, row.pipe_name),
-        owner=row.owner,
         state=state,
         definition=row.definition if shows_definition else None,
-        created_at=row.created_at,
-        waiting_files=row.waiting_files,
-        oldest_waiting_at=row.oldest_waiting_at,
-        listed_at=row.listed_at,
-        last_file=row.last_file,
-        last_load_at=row.last_load_at,
-        last_error=row.last_error,
-        last_error_at=row.last_error_at,
-        failed_files=row.failed_files,
     )

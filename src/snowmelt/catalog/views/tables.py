@@ -11,6 +11,7 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.db.dialect import make_record
 from snowmelt.catalog.objects.tables import join_namespaces
 from snowmelt.catalog.views.freshness import (
     compute_freshness_state,
@@ -192,16 +193,12 @@ def _select_tables() -> sa.Select[Any]:
 
 
 def _to_view(row: sa.Row[Any]) -> TableView:
-    return TableView(
-        table_id=row.table_id,
+    return make_record(
+        TableView,
+        row,
         name=TableName(row.database_name, row.schema_name, row.name),
-        owner=row.owner,
-        created_at=row.created_at,
-        waiting_chunks=row.waiting_chunks,
         chunks=row.last_seq,
         is_native=row.pointer is not None,
-        error_table_id=row.error_table_id,
-        freshness_s=row.freshness_s,
     )
 
 

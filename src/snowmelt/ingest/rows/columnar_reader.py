@@ -21,7 +21,7 @@ from snowmelt.ingest.rows.field_names import BodyField, parse_any_fields, parse_
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
-    Plain = Callable[[bytes, Sequence[BodyField]], pa.Table | None]
+    KernelReader = Callable[[bytes, Sequence[BodyField]], pa.Table | None]
 
 _NEWLINE, _BRACE = ord("\n"), ord("{")
 # For smaller bodies, the setup of about 100 µs takes longer than it saves.
@@ -34,7 +34,7 @@ _DATE_PATTERN = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 
 
 def read_table_columns(
-    data: bytes, schema: TableSchema, kernel_reader: Plain | None = None
+    data: bytes, schema: TableSchema, kernel_reader: KernelReader | None = None
 ) -> pa.Table | None:
     """Return the rows as a table with the converter's column names, or None if the result may differ.
 
@@ -49,7 +49,7 @@ def read_table_columns(
     return None if table is None else table.rename_columns([field.column_name for field in fields])
 
 
-def read_field_columns(data: bytes, kernel_reader: Plain | None = None) -> pa.Table | None:
+def read_field_columns(data: bytes, kernel_reader: KernelReader | None = None) -> pa.Table | None:
     """Return the rows as a table independent of the target, or None if the result may differ."""
     fields = (
         parse_any_fields(data[: data.find(b"\n")]) if len(data) >= _MIN_COLUMNAR_BYTES else None
@@ -65,7 +65,7 @@ def read_field_columns(data: bytes, kernel_reader: Plain | None = None) -> pa.Ta
 
 
 def _read_columns(
-    data: bytes, fields: Sequence[BodyField], kernel_reader: Plain | None
+    data: bytes, fields: Sequence[BodyField], kernel_reader: KernelReader | None
 ) -> pa.Table | None:
     table = None if kernel_reader is None else kernel_reader(data, fields)
     if table is None:

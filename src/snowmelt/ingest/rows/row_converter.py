@@ -47,7 +47,7 @@ from snowmelt.schema.types import (
 )
 
 if TYPE_CHECKING:
-    from snowmelt.ingest.rows.columnar_reader import Plain
+    from snowmelt.ingest.rows.columnar_reader import KernelReader
 
 _MAX_CONVERTERS = 64
 _MAX_RETAINED_ERRORS = 1_000
@@ -270,7 +270,7 @@ class ConverterPool:
         schema: TableSchema,
         copy: PipeCopy,
         converter: RowConverter,
-        kernel_reader: Plain | None,
+        kernel_reader: KernelReader | None,
     ) -> pa.Table | None:
         """Evaluate a pipe, mostly by columns. Return None if a row is rejected."""
         rows = read_field_columns(data, kernel_reader)
@@ -390,11 +390,11 @@ class KernelLoader:
     """Loads the compiled reader in the background. Thread-safe."""
 
     def __init__(self) -> None:
-        self._kernel_reader: Plain | None = None
+        self._kernel_reader: KernelReader | None = None
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def get_reader(self, body_bytes: int) -> Plain | None:
+    def get_reader(self, body_bytes: int) -> KernelReader | None:
         """Return the reader if it is loaded. The first large body starts loading it."""
         if self._kernel_reader is None and body_bytes >= _MIN_KERNEL_BYTES:
             with self._lock:

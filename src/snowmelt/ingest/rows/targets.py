@@ -16,7 +16,7 @@ from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.objects.file_pipes import find_file_pipe
-from snowmelt.catalog.objects.tables import resolve_pipe_table
+from snowmelt.catalog.objects.tables import DEFAULT_PIPE_SUFFIX, resolve_pipe_table
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
 from snowmelt.catalog.sql.pipe_copy import PipeCopy, parse_pipe_copy
@@ -25,7 +25,6 @@ from snowmelt.clock import Clock
 from snowmelt.errors import PipeNotFound, RoleNotGranted, UserError
 from snowmelt.schema.types import LogicalType, TableName, to_internal_name
 
-DEFAULT_PIPE_SUFFIX = "-STREAMING"
 ELASTIC_CHANNEL = "ELASTIC"
 
 

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from snowmelt.errors import InternalError
 from snowmelt.load.parsers.delimited_text import DelimitedDialect, DelimitedRecordReader
+from snowmelt.load.parsers.portion_stream import ParsedBatchBuilder
 from snowmelt.load.parsers.warmup import COMPILED_READERS
-from snowmelt.load.phase_protocols import HeaderMismatch, ParsedBatch, ParseReject
+from snowmelt.load.phase_protocols import HeaderMismatch, ParsedBatch
 
 if TYPE_CHECKING:
     from snowmelt.load.column_converter import TableConverter
@@ -58,7 +59,7 @@ class DelimitedBlockParser:
         self._shape = shape
         self._header_mismatch = header_mismatch
         self._record_reader = DelimitedRecordReader(dialect)
-        self._records = 0
+        self._batches = ParsedBatchBuilder(converter)
         self._is_scannable = _is_scannable(dialect)
         self._scanner: DelimitedScanner | None = None
 
@@ -84,9 +85,7 @@ class DelimitedBlockParser:
 
     def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
         """Return a batch that consists of one rejected record."""
-        self._records += 1
-        rejected = ParseReject(self._records, offset, data, reason)
-        return ParsedBatch(self._converter.arrow_schema.empty_table(), (rejected,), 1)
+        return self._batches.build_reject(data, offset, reason)
 
     def _parse_scanned(
         self, data: bytes, offset: int, *, is_last: bool
@@ -145,18 +144,13 @@ class DelimitedBlockParser:
         spans: Mapping[int, tuple[int, int]],
     ) -> ParsedBatch:
         """Build a batch from `count` records. `spans` has the byte range of each reject."""
-        rejects = []
-        for index in sorted(reasons):
-            start, end = spans[index]
-            column_name, reason = reasons[index]
-            number = self._records + index + 1
-            rejects.append(
-                ParseReject(number, offset + start, data[start:end], reason, column_name)
-            )
-        self._records += count
         mismatch, self._header_mismatch = self._header_mismatch, None
-        return ParsedBatch(
-            table, tuple(rejects), count, self._converter.pop_truncated_count(), mismatch
+        return self._batches.build(
+            table,
+            reasons,
+            count,
+            lambda index: (offset + spans[index][0], data[slice(*spans[index])]),
+            mismatch,
         )
 
     def _parse_exactly(

@@ -210,7 +210,6 @@ class DelimitedRecordReader:
             end = marks.find_field_end(data, at, is_quoted=quoted)
             if end is None:
                 return self._reject_unclosed_quote(data, start, len(fields), is_last=is_last)
-            problem = None
             if quoted:
                 fields.append(marks.decode_quoted(data[at + 1 : end - 1]))
                 if not (ended := self._check_field_end(data, end, marks, is_last=is_last)):
@@ -230,7 +229,7 @@ class DelimitedRecordReader:
             if terminator is None and not is_last:
                 return None
             after = end if terminator is None else terminator.end()
-            return DelimitedRecord(fields, end, after, problem)
+            return DelimitedRecord(fields, end, after)
 
     def _split_plain_record(self, data: bytes, start: int) -> DelimitedRecord | None:
         """Return a record without quotes and escapes. Return None if it has any, or no end."""
@@ -312,6 +311,7 @@ class _FieldPatterns:
         self._nulls = {dialect.null, *dialect.more_nulls}
         stops = re.escape(dialect.delimiter)
         end = re.escape(terminator) if terminator else rb"\r?\n"
+        first_of_end = re.escape(terminator[:1]) if terminator else rb"\r\n"
         escape = re.escape(self._escape)
         escaped = rb"|" + escape + rb"(?:.|\Z)" if escape else b""
         # Python before 3.11.5 matches too much with possessive quantifiers.
@@ -319,7 +319,7 @@ class _FieldPatterns:
             rb"(?:[^"
             + stops
             + escape
-            + _make_first_byte_pattern(terminator)
+            + first_of_end
             + rb"]+|(?!"
             + end
             + rb"|"
@@ -356,12 +356,4 @@ class _FieldPatterns:
         """Return the value between quotes."""
         if self.quote not in raw and (not self._escape or self._escape not in raw):
             return raw
-        return self._inside.sub(_keep_second_character, raw)
-
-
-def _keep_second_character(match: re.Match[bytes]) -> bytes:
-    return match[0][1:]
-
-
-def _make_first_byte_pattern(terminator: bytes) -> bytes:
-    return re.escape(terminator[:1]) if terminator else rb"\r\n"
+        return self._inside.sub(lambda match: match[0][1:], raw)

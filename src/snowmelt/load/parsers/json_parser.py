@@ -197,7 +197,7 @@ class _JsonRecordDecoder:
         taken = owners[:0] if read is None else owners[read.is_read]
         if read is not None and not left:
             return self._make_batch(records, offset, problems, (read.arrays, read.rejected), taken)
-        arrays, refused = self._convert_exactly(values)
+        arrays, refused = self._converter.convert_record_columns(values, strict=self._strict)
         if read is None:
             return self._make_batch(records, offset, problems, (arrays, refused), np.asarray(left))
         record_indexes = np.concatenate([taken, np.asarray(left, np.int64)])
@@ -266,17 +266,6 @@ class _JsonRecordDecoder:
                     values.append(value)
                 owners.append(index)
         return columns, owners
-
-    def _convert_exactly(self, values: list[list[object]]) -> tuple[list[pa.Array], Reasons]:
-        arrays: list[pa.Array] = []
-        refused: Reasons = {}
-        for column, given in zip(self._converter.columns, values, strict=True):
-            parts, reasons = column.convert_record_values(given)
-            arrays.extend(parts)
-            if self._strict or not column.column.nullable:
-                name = column.column.display_name
-                refused |= {row: (name, reason) for row, reason in reasons.items()}
-        return arrays, refused
 
 
 def _find_text_end(data: bytes, start: int) -> int:

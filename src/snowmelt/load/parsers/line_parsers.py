@@ -22,8 +22,12 @@ from snowmelt.load.parsers.delimited_text import (
     FieldDialect,
     parse_format_character,
 )
-from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundaryFinder
-from snowmelt.load.phase_protocols import ColumnOptions, ParsedBatch, ParseReject
+from snowmelt.load.parsers.portion_stream import (
+    ParsedBatchBuilder,
+    PortionStream,
+    RecordBoundaryFinder,
+)
+from snowmelt.load.phase_protocols import ColumnOptions, ParsedBatch
 from snowmelt.schema.types import LogicalType, to_internal_name
 
 if TYPE_CHECKING:
@@ -136,16 +140,16 @@ class _LineBlockParser:
 
     def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
         """Return a batch that consists of one rejected record."""
-        return self._row_builder.make_reject_batch(data, offset, reason)
+        return self._row_builder.batches.build_reject(data, offset, reason)
 
 
 class _LineRowBuilder:
-    """Builder of rows from records. Counts the records."""
+    """Builder of rows from records."""
 
     def __init__(self, splitter: RecordSplitter, target: ParseTarget) -> None:
         self._splitter = splitter
         self._converter = TableConverter(target, trim=splitter.trim)
-        self._record_count = 0
+        self.batches = ParsedBatchBuilder(self._converter)
 
     def build_rows(self, records: list[bytes], starts: list[int]) -> ParsedBatch:
         array = pa.array(records, pa.binary())
@@ -161,28 +165,10 @@ class _LineRowBuilder:
             place: (None, problem) for place, problem in problems.items()
         }
         reasons |= {good[row]: reason for row, reason in refused.items()}
-        rejects = tuple(
-            ParseReject(
-                self._record_count + place + 1,
-                starts[place],
-                records[place],
-                reasons[place][1],
-                reasons[place][0],
-            )
-            for place in sorted(reasons)
+        table = self._converter.drop_rejected_rows(table, refused)
+        return self.batches.build(
+            table, reasons, len(records), lambda place: (starts[place], records[place])
         )
-        self._record_count += len(records)
-        return ParsedBatch(
-            self._converter.drop_rejected_rows(table, refused),
-            rejects,
-            len(records),
-            self._converter.pop_truncated_count(),
-        )
-
-    def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
-        self._record_count += 1
-        reject = ParseReject(self._record_count, offset, data, reason)
-        return ParsedBatch(self._converter.arrow_schema.empty_table(), (reject,), 1)
 
 
 class SingleColumnSplitter:

@@ -6,7 +6,6 @@ Arrow casts a column if the types permit it. Otherwise its values are converted 
 from __future__ import annotations
 
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, cast
@@ -39,9 +38,11 @@ class ParquetOptions:
 
     reject_on_materialized_type_error: bool = True
 
-    def parser(self) -> ParquetParser:
+    def parser(self) -> ColumnFileParser:
         """Return the parser."""
-        return ParquetParser(strict=self.reject_on_materialized_type_error)
+        return ColumnFileParser(
+            "a Parquet", _ParquetFile, strict=self.reject_on_materialized_type_error
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +51,15 @@ class OrcOptions:
 
     reject_on_materialized_type_error: bool = True
 
-    def parser(self) -> OrcParser:
+    def parser(self) -> ColumnFileParser:
         """Return the parser."""
-        return OrcParser(strict=self.reject_on_materialized_type_error)
+        return ColumnFileParser("an ORC", _OrcFile, strict=self.reject_on_materialized_type_error)
 
 
-class _ColumnFile(ABC):
-    """An open file of columns."""
-
-    schema: pa.Schema
-
-    @abstractmethod
-    def __init__(self, file: BinaryIO) -> None: ...
-
-    @abstractmethod
-    def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of up to 16,384 rows with these columns."""
+# Open files. `read` yields batches of up to 16,384 rows with the given columns.
 
 
-class _ParquetFile(_ColumnFile):
+class _ParquetFile:
     def __init__(self, file: BinaryIO) -> None:
         self._file = pq.ParquetFile(file)
         self.schema = self._file.schema_arrow
@@ -77,7 +68,7 @@ class _ParquetFile(_ColumnFile):
         yield from self._file.iter_batches(_BATCH_ROWS, columns=list(columns), use_threads=False)
 
 
-class _OrcFile(_ColumnFile):
+class _OrcFile:
     def __init__(self, file: BinaryIO) -> None:
         self._file = po.ORCFile(file)
         self.schema = self._file.schema
@@ -93,10 +84,12 @@ class ColumnFileParser:
     """Parser of a format of columns. Buffers the whole file, because it is read from its end."""
 
     splittable = False
-    format_name: str
-    file_type: type[_ColumnFile]
 
-    def __init__(self, *, strict: bool) -> None:
+    def __init__(
+        self, format_name: str, file_type: type[_ParquetFile | _OrcFile], *, strict: bool
+    ) -> None:
+        self._format_name = format_name
+        self._file_type = file_type
         self._strict = strict
 
     def parse(
@@ -124,13 +117,13 @@ class ColumnFileParser:
                 key_separator=".",
             )
             try:
-                file = self.file_type(cast("BinaryIO", held))
+                file = self._file_type(cast("BinaryIO", held))
                 names = _match_columns(file.schema, objects.converter.columns)
                 for batch in file.read([name for name in names if name is not None]):
                     yield self._parse_batch(batch, names, objects)
             except (pa.ArrowException, OSError) as error:
                 raise PhaseFailed(
-                    reason=f"not {self.format_name} file, or broken: {error}"
+                    reason=f"not {self._format_name} file, or broken: {error}"
                 ) from None
 
     def _parse_batch(
@@ -153,26 +146,12 @@ class ColumnFileParser:
         table = row_builder.converter.drop_rejected_rows(
             row_builder.converter.make_table(arrays), refused
         )
-        return row_builder.make_batch(
+        return row_builder.batches.build(
             table,
             refused,
             batch.num_rows,
             lambda row: (0, display_record(_get_row(batch, row))),
         )
-
-
-class ParquetParser(ColumnFileParser):
-    """Parser of Parquet files."""
-
-    format_name = "a Parquet"
-    file_type = _ParquetFile
-
-
-class OrcParser(ColumnFileParser):
-    """Parser of ORC files."""
-
-    format_name = "an ORC"
-    file_type = _OrcFile
 
 
 def _normalize(array: pa.Array) -> pa.Array:

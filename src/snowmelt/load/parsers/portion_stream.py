@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING
 
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.parsers.delimited_text import UTF8_BOM
+from snowmelt.load.phase_protocols import ParsedBatch, ParseReject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Protocol
 
+    import pyarrow as pa
+
+    from snowmelt.load.column_converter import TableConverter
     from snowmelt.load.parsers.delimited_text import DelimitedDialect, DelimitedRecordReader
-    from snowmelt.load.phase_protocols import ByteReader, ParsedBatch
+    from snowmelt.load.phase_protocols import ByteReader, HeaderMismatch
     from snowmelt.load.portion import Portion
 
 # --- Record boundaries between portions.
@@ -87,6 +91,47 @@ _MAX_RETAINED_BYTES = 1 << 16
 _ENCODING_SAMPLE_BYTES = 256
 _NONZERO_DIVISOR = 10
 _MIN_SAMPLE_BYTES = 4
+
+
+class ParsedBatchBuilder:
+    """Builder of the batches of one stream. Numbers the records of the stream."""
+
+    def __init__(self, converter: TableConverter) -> None:
+        self._converter = converter
+        self._record_count = 0
+
+    def build(
+        self,
+        table: pa.Table,
+        reasons: Mapping[int, tuple[str | None, str]],
+        count: int,
+        get_origin: Callable[[int], tuple[int, bytes]],
+        header_mismatch: HeaderMismatch | None = None,
+    ) -> ParsedBatch:
+        """Build a batch from the accepted rows and the rejects of `count` records.
+
+        Args:
+            table: Accepted rows.
+            reasons: Column name and reason of each reject, by index in the batch.
+            count: Number of records.
+            get_origin: Returns the offset and the bytes of a record.
+            header_mismatch: Difference between the header and the columns.
+        """
+        rejects = []
+        for index in sorted(reasons):
+            offset, data = get_origin(index)
+            column, reason = reasons[index]
+            rejects.append(
+                ParseReject(self._record_count + index + 1, offset, data, reason, column)
+            )
+        self._record_count += count
+        truncated = self._converter.pop_truncated_count()
+        return ParsedBatch(table, tuple(rejects), count, truncated, header_mismatch)
+
+    def build_reject(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
+        """Build a batch that consists of one rejected record."""
+        empty = self._converter.arrow_schema.empty_table()
+        return self.build(empty, {0: (None, reason)}, 1, lambda _: (offset, data))
 
 
 class PortionStream:

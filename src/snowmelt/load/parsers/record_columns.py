@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from snowmelt.load.column_converter import TableConverter
 from snowmelt.load.parsers.json_document_mapping import FlexJsonOptions, JsonColumnFinder
-from snowmelt.load.phase_protocols import ParsedBatch, ParseReject, ParseTarget
+from snowmelt.load.parsers.portion_stream import ParsedBatchBuilder
+from snowmelt.load.phase_protocols import ParsedBatch, ParseTarget
 from snowmelt.schema.conversion.json_text import format_json
 
 
@@ -25,7 +24,7 @@ class RecordEntry:
 
 
 class RecordRowBuilder:
-    """Builder of rows from records. Counts the records."""
+    """Builder of rows from records."""
 
     def __init__(
         self,
@@ -44,7 +43,7 @@ class RecordRowBuilder:
         self._column_paths = JsonColumnFinder(
             [column.name for column in target.schema.columns], options
         )
-        self._record_count = 0
+        self.batches = ParsedBatchBuilder(self.converter)
 
     def build_rows(self, entries: Sequence[RecordEntry]) -> ParsedBatch:
         """Convert records into rows and rejects."""
@@ -60,47 +59,15 @@ class RecordRowBuilder:
             for values, value in zip(columns, row, strict=True):
                 values.append(value)
             good.append(place)
-        arrays: list[pa.Array] = []
-        refused: dict[int, tuple[str, str]] = {}
-        for column, given in zip(self.converter.columns, columns, strict=True):
-            parts, found = column.convert_record_values(given)
-            arrays.extend(parts)
-            if self._strict or not column.column.nullable:
-                name = column.column.display_name
-                refused |= {row: (name, reason) for row, reason in found.items()}
+        arrays, refused = self.converter.convert_record_columns(columns, strict=self._strict)
         reasons |= {good[row]: reason for row, reason in refused.items()}
         table = self.converter.drop_rejected_rows(self.converter.make_table(arrays), refused)
-        return self.make_batch(
+        return self.batches.build(
             table,
             reasons,
             len(entries),
             lambda place: (entries[place].offset, _get_entry_bytes(entries[place])),
         )
-
-    def make_batch(
-        self,
-        table: pa.Table,
-        reasons: dict[int, tuple[str | None, str]],
-        count: int,
-        get_reject_origin: Callable[[int], tuple[int, bytes]],
-    ) -> ParsedBatch:
-        """Build a batch from the accepted rows and the rejects of `count` records.
-
-        Args:
-            table: Accepted rows.
-            reasons: Column name and reason of each reject, by index in the batch.
-            count: Number of records.
-            get_reject_origin: Returns the offset and the bytes of a record.
-        """
-        rejects = []
-        for place in sorted(reasons):
-            offset, data = get_reject_origin(place)
-            column, reason = reasons[place]
-            rejects.append(
-                ParseReject(self._record_count + place + 1, offset, data, reason, column)
-            )
-        self._record_count += count
-        return ParsedBatch(table, tuple(rejects), count, self.converter.pop_truncated_count())
 
 
 def display_record(value: object) -> bytes:

@@ -154,11 +154,9 @@ def find_new_files(pattern: str, after: str = "") -> Sequence[InputFile]:
     Raises:
         PhaseFailed: If the store fails, or the pattern is a folder.
     """
-    if not (after and is_object_url(pattern) and _GLOB_CHARACTERS.search(pattern)):
-        return _choose_functions(pattern)[0](pattern)
-    root, key = _split_url(pattern)
-    with _translating_errors(pattern):
-        return list_later_objects(open_store(root), root, key, after.removeprefix(f"{root}/"))
+    if is_object_url(pattern):
+        return _find_objects(pattern, after)
+    return _choose_functions(pattern)[0](pattern)
 
 
 def find_file(path: str) -> InputFile | None:
@@ -215,19 +213,6 @@ def is_object_url(path: str) -> bool:
     """Return True for the URL of objects in a store."""
     scheme = path.partition("://")[0].lower() if "://" in path else "file"
     return scheme not in {"file", "http", "https"}
-
-
-def list_later_objects(store: Store, root: str, key: str, after: str) -> Sequence[InputFile]:
-    """List the objects that a glob matches and whose paths are greater than `after`."""
-    parts = key.split("/")
-    fixed = next(n for n, part in enumerate(parts) if _GLOB_CHARACTERS.search(part))
-    prefix = "".join(f"{part}/" for part in parts[:fixed])
-    prefix += _GLOB_CHARACTERS.split(parts[fixed])[0]
-    return [
-        _make_input_file(root, each)
-        for each in store.list_ordered(prefix, after=after)
-        if isinstance(each, ObjectInfo) and _matches_glob(parts, each.path.split("/"))
-    ]
 
 
 def _choose_functions(
@@ -447,29 +432,28 @@ def _make_response_tag(response: httpx.Response) -> str | None:
 _GLOB_CHARACTERS = re.compile(r"[*?[]")
 
 
-def _find_objects(path: str) -> Sequence[InputFile]:
+def _find_objects(path: str, after: str = "") -> Sequence[InputFile]:
     """List the object at a URL, or those that a glob matches, sorted by name."""
     root, key = _split_url(path)
     with _translating_errors(path):
-        return list_store_files(open_store(root), root, key)
+        return list_store_files(open_store(root), root, key, after.removeprefix(f"{root}/"))
 
 
-def list_store_files(store: Store, root: str, key: str) -> Sequence[InputFile]:
+def list_store_files(store: Store, root: str, key: str, after: str = "") -> Sequence[InputFile]:
     """List the objects of a store that a key or glob matches, sorted by name.
 
-    `root` is the URL of the store.
+    `root` is the URL of the store. A glob leaves out the objects up to the path `after`.
     """
     if not _GLOB_CHARACTERS.search(key):
         info = store.head(key)
         return () if info is None else (_make_input_file(root, info),)
     parts = key.split("/")
-    fixed = next(n for n, part in enumerate(parts) if _GLOB_CHARACTERS.search(part))
-    found = [
-        info
-        for info in store.list("/".join(parts[:fixed]))
-        if _matches_glob(parts, info.path.split("/"))
+    prefix = _GLOB_CHARACTERS.split(key)[0]
+    return [
+        _make_input_file(root, each)
+        for each in store.list_ordered(prefix, after=after)
+        if isinstance(each, ObjectInfo) and _matches_glob(parts, each.path.split("/"))
     ]
-    return [_make_input_file(root, info) for info in sorted(found, key=lambda info: info.path)]
 
 
 def _read_object(portion: Portion) -> Iterator[bytes]:

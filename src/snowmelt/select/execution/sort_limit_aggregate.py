@@ -27,7 +27,7 @@ from snowmelt.select.sql.ast import (
     Expression,
     expand_aliases,
     replace_nodes,
-    walk_outer_first,
+    walk_in_source_order,
 )
 from snowmelt.select.sql.bound_query import BoundQuery
 from snowmelt.select.timestamps import Timestamp
@@ -428,7 +428,7 @@ class AggregationLayout:
             )
             found.update(
                 (part, None)
-                for part in walk_outer_first(outside)
+                for part in walk_in_source_order(outside)
                 if isinstance(part, ColumnRef) and part is not _PLACEHOLDER_COLUMN
             )
         return tuple(found)

@@ -33,7 +33,7 @@ from snowmelt.kernels.slices import Bytes, Mask, Positions, RowIndexes, StringSl
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats.blocks import RecordBlock
 from snowmelt.select.scalar.paths import follow_path
-from snowmelt.select.sql.ast import ColumnRef, Expression, KeyStep, PathStep, walk_outer_first
+from snowmelt.select.sql.ast import ColumnRef, Expression, KeyStep, PathStep, walk_in_source_order
 from snowmelt.select.sql.bound_query import BoundQuery
 from snowmelt.select.values import MISSING
 from snowmelt.select.vectors import ValueVector, VectorKind
@@ -111,7 +111,9 @@ def _list_columns(query: BoundQuery) -> Iterator[ColumnRef]:
     if query.where is not None:
         expressions.append(query.where)
     for expression in expressions:
-        yield from (part for part in walk_outer_first(expression) if isinstance(part, ColumnRef))
+        yield from (
+            part for part in walk_in_source_order(expression) if isinstance(part, ColumnRef)
+        )
 
 
 @dataclass(frozen=True, slots=True)

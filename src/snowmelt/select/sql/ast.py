@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias, cast, get_args
+from typing import Any, TypeAlias, get_args
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -301,27 +301,12 @@ def list_children(expression: Expression) -> list[Expression]:
 
 
 def walk_in_source_order(expression: Expression) -> Iterator[Expression]:
-    """Yield an expression and all its subexpressions in source order."""
+    """Yield an expression and all its subexpressions in source order, parents before children."""
     waiting = [expression]
     while waiting:
         node = waiting.pop()
         yield node
         waiting.extend(reversed(list_children(node)))
-
-
-def walk_outer_first(expression: Expression) -> Iterator[Expression]:
-    """Yield an expression and all its subexpressions, parents before children."""
-    yield expression
-    for part in dataclasses.fields(expression):
-        yield from _walk_field_value(getattr(expression, part.name))
-
-
-def _walk_field_value(value: object) -> Iterator[Expression]:
-    if isinstance(value, tuple):
-        for item in value:
-            yield from _walk_field_value(item)
-    elif _is_expression(value):
-        yield from walk_outer_first(cast("Expression", value))
 
 
 def replace_nodes(
@@ -349,18 +334,9 @@ def _replace_in_field_value(
     if isinstance(value, tuple):
         items = tuple(_replace_in_field_value(item, replacement) for item in value)
         return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
-    if _is_expression(value):
+    if type(value) in _NODE_TYPES:
         return replace_nodes(value, replacement)
     return value
-
-
-def _is_expression(value: object) -> bool:
-    return (
-        dataclasses.is_dataclass(value)
-        and not isinstance(value, type)
-        and type(value).__module__ == AliasRef.__module__
-        and hasattr(value, "at")
-    )
 
 
 def expand_aliases(expression: Expression, projections: Sequence[Expression]) -> Expression:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from snowmelt.catalog.db.database import Database, open_catalog_clock
 from snowmelt.catalog.jobs.load_history import LoadTotals, OffsetAdvance, read_stream_offsets
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import require_table_privilege
-from snowmelt.errors import LoadOvertaken, LoadRefused, UnknownOutcome
+from snowmelt.clock import Clock
+from snowmelt.errors import LoadOvertaken, LoadRefused, SnowmeltError, UnknownOutcome
 from snowmelt.schema.types import TableName
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.write_task import WritePlan, WriteTaskResult, match_columns
@@ -142,39 +143,91 @@ def commit_write(
             what=f"The write to {target.table}",
             reason="it took more than 20 hours, and its first files may be cleaned away",
         )
-    load = begin_load(
-        database,
-        LoadRequest(
-            target.table,
-            target.statement,
-            target.connection.role,
-            stream_name=None if write_id is None else write_id.stream,
-            load_id=load_id or target.plan.load_id,
-        ),
-        warehouse_url=target.connection.warehouse,
-        clock=clock,
-    )
     try:
-        load = restore_write_schema(load, target)
-        with renewing_load_lease(database, load, clock=clock):
-            commit_load(
-                database, load, _make_load_result(database, target, results, write_id), clock=clock
-            )
-    except UnknownOutcome:
-        raise
-    except BaseException as error:
-        abort_load(database, load, str(error) or type(error).__name__, clock=clock)
-        if (
-            write_id is not None
-            and isinstance(error, LoadOvertaken)
-            and _read_next_batch(database, target, write_id) > write_id.batch
-        ):
-            return False
-        raise
+        run_as_load(
+            target,
+            lambda: _make_load_result(database, target, results, write_id),
+            clock=clock,
+            what=f"The write to {target.table}",
+            stream_name=None if write_id is None else write_id.stream,
+            load_id=load_id,
+        )
+    except LoadOvertaken:
+        if write_id is None or _read_next_batch(database, target, write_id) <= write_id.batch:
+            raise
+        return False
     return True
 
 
-def restore_write_schema(load: OpenLoad, target: WriteTarget) -> OpenLoad:
+def run_as_load(
+    target: WriteTarget,
+    write: Callable[[], LoadResult],
+    *,
+    clock: Clock,
+    what: str,
+    privileges: Sequence[str] = ("INSERT",),
+    stream_name: str | None = None,
+    load_id: str = "",
+) -> LoadResult:
+    """Open a load, run `write`, and commit its result.
+
+    The role must have one of `privileges` on the table. `what` is the statement's name in errors.
+    Without `load_id`, the load has the ID of the target.
+
+    Raises:
+        TableNotFound: If the table does not exist or the role lacks the privilege on it.
+        LoadRefused: If a task rejected a row.
+        LoadOvertaken: If the table was dropped or changed during the statement.
+        UnknownOutcome: If the result may have been committed.
+    """
+    connection = target.connection
+    load = begin_load(
+        connection.database,
+        LoadRequest(
+            target.table,
+            target.statement,
+            connection.role,
+            stream_name=stream_name,
+            load_id=load_id or target.plan.load_id,
+        ),
+        warehouse_url=connection.warehouse,
+        clock=clock,
+        privileges=privileges,
+    )
+    try:
+        load = _restore_write_schema(load, target)
+        with renewing_load_lease(connection.database, load, clock=clock):
+            result = write()
+            commit_load(connection.database, load, result, clock=clock)
+    except UnknownOutcome:
+        raise
+    except BaseException as error:
+        abort_load(connection.database, load, _format_error(error), clock=clock)
+        if isinstance(error, SnowmeltError):
+            raise
+        sentence = _extract_worker_error(str(error))
+        if sentence is None:
+            raise
+        raise LoadRefused(what=what, reason=sentence) from error
+    return result
+
+
+def _format_error(error: BaseException) -> str:
+    return (
+        _extract_worker_error(str(error)) or str(error).partition("\n")[0] or type(error).__name__
+    )
+
+
+def _extract_worker_error(text: str) -> str | None:
+    """Return the message of a Snowmelt error that a task raised, or None."""
+    for line in reversed(text.splitlines()):
+        name, found, sentence = line.strip().partition(": ")
+        if found and name.startswith("snowmelt.errors."):
+            return sentence.rstrip(".")
+    return None
+
+
+def _restore_write_schema(load: OpenLoad, target: WriteTarget) -> OpenLoad:
     """Return the load with the columns for which the rows were written.
 
     Raises:

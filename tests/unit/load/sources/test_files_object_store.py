@@ -9,7 +9,6 @@ from snowmelt.errors import ObjectChanged, PhaseFailed
 from snowmelt.load.portion import Portion
 from snowmelt.load.sources.files import (
     list_files,
-    list_later_objects,
     list_store_files,
     read_from_store,
 )
@@ -56,7 +55,7 @@ def test_keys_and_globs_lead_to_objects(store: RemoteStore, key: str, found: lis
 
 def test_a_listing_continues_after_a_name(store: RemoteStore) -> None:
     def list_after(after: str) -> list[str]:
-        found = list_later_objects(store, ROOT, "in/**/*.csv", after)
+        found = list_store_files(store, ROOT, "in/**/*.csv", after)
         return [file.path.removeprefix(f"{ROOT}/") for file in found]
 
     assert list_after("") == ["in/b.csv", "in/c.csv", "in/deep/e.csv"]

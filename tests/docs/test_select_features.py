@@ -10,18 +10,18 @@ import pytest
 
 from snowmelt.select import timestamps, xml_request_and_event_stream
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.dialect_support import (
+from snowmelt.select.errors import SelectError
+from snowmelt.select.local_query import open_local_select
+from snowmelt.select.request import CsvInput, ObjectCompression, SelectRequest
+from snowmelt.select.scalar import timestamp_formats
+from snowmelt.select.sql import expression_parser
+from support.dialect_support import (
     FEATURES,
     DialectFeature,
     FeatureStatus,
     FeatureTopic,
     list_features,
 )
-from snowmelt.select.errors import SelectError
-from snowmelt.select.local_query import open_local_select
-from snowmelt.select.request import CsvInput, ObjectCompression, SelectRequest
-from snowmelt.select.scalar import timestamp_formats
-from snowmelt.select.sql import expression_parser
 
 
 def names(topic: FeatureTopic, *, but_refused: bool = True) -> set[Any]:
