@@ -1,4 +1,4 @@
-"""The work of a site in its group: a follower follows, and a primary asks whether it was replaced."""
+"""Work of a site in its group: apply states as a follower, or detect a promotion as a primary."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class StateUnusable(ConflictError):
     """The state of the primary cannot be applied here: {reason}."""
 
 
-# Tables of this site alone whose rows need rows of replicated ones.
+# Tables that are not replicated, and whose rows refer to rows of replicated tables.
 _DEPENDENT_TABLES = frozenset(
     {"upload_parts", "uploads", "fresh_files", "published_snapshots", "snapshot_demand"}
 )

@@ -1,7 +1,7 @@
-"""Live regions by server-sent events: a page is made again, and regions that changed are sent.
+"""Live regions by server-sent events: render a page again, and send the regions that changed.
 
-Browsers with the same page and role share what was made. With many of them pages are made less often,
-so that all of them together use a small share of one processor.
+Browsers with the same page and role share the rendered regions. With many browsers, pages are rendered
+less often, so that all of them together use a small share of one processor.
 """
 
 from __future__ import annotations
