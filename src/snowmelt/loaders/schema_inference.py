@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +33,22 @@ _SQL_TYPES = {
     "BOOLEAN": "BOOLEAN",
     "DATE": "DATE",
     "TIME": "TIME(6)",
+    "TIME_NS": "TIME(9)",
     **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS"), "TIMESTAMP_NTZ(6)"),
     "TIMESTAMP_NS": "TIMESTAMP_NTZ(9)",
     "TIMESTAMP WITH TIME ZONE": "TIMESTAMP_LTZ(6)",
+    "TIMESTAMPTZ_NS": "TIMESTAMP_LTZ(9)",
     "BLOB": "BINARY",
     "JSON": "VARIANT",
 }
 
+
+# Forms of dates that COPY reads as DuckDB does. It reads 01/02/2026 as a day of January, whichever form DuckDB finds.
+_SAME_DATE = r"^\s*\d{4}-\d{2}-\d{2}"
+_NANOSECONDS = r"\.\d{6}\d*[1-9]"
+# Texts of fewer digits than this are exact as a double.
+_EXACT_DIGITS = 15
+_FETCHED_ROWS = 10_000
 
 INFERRED_COLUMNS = ("column_name", "type", "nullable", "expression", "filenames", "order_id")
 _NUMBER = re.compile(r"NUMBER\((\d+),(\d+)\)")
@@ -186,11 +198,86 @@ def _describe(path: str, parser: str, statement: CopyStatement) -> tuple[Inferre
     if parser == "ORC":
         return _list_columns(po.ORCFile(path).schema.empty_table())
     function, options = _choose_reader(parser, statement)
-    quoted = path.replace("'", "''")
-    given = "".join(f", {name} = {value}" for name, value in options.items())
     with duckdb.connect() as connection:
-        rows = connection.sql(f"DESCRIBE SELECT * FROM {function}('{quoted}'{given})").fetchall()
-    return tuple(InferredColumn(_make_name(row[0]), _to_sql_type(row[1])) for row in rows)
+        source = _format_call(function, path, options)
+        rows = connection.sql(f"DESCRIBE SELECT * FROM {source}").fetchall()
+        return tuple(
+            InferredColumn(
+                _make_name(name),
+                _to_sql_type(kind)
+                if function == "read_parquet"
+                else _fit_to_texts(
+                    _to_sql_type(kind),
+                    path,
+                    name,
+                    _format_text_call(function, path, options, name),
+                    connection,
+                ),
+            )
+            for name, kind, *_ in rows
+        )
+
+
+def _format_call(function: str, path: str, options: dict[str, str]) -> str:
+    given = "".join(f", {name} = {value}" for name, value in options.items())
+    return f"{function}({_quote(path)}{given})"
+
+
+def _format_text_call(function: str, path: str, options: dict[str, str], column: str) -> str:
+    """Return the relation that has the texts of a column, as the file has them."""
+    if function == "read_csv":
+        more = {"all_varchar": "true", "ignore_errors": "true"}
+        return _format_call(function, path, options | more)
+    return _format_call("read_json", path, {"columns": f"{{{_quote(column)}: 'JSON'}}"})
+
+
+def _fit_to_texts(
+    sql_type: str, path: str, name: str, source: str, connection: duckdb.DuckDBPyConnection
+) -> str:
+    """Return a type that has all values of a text column; VARCHAR if `sql_type` would change one."""
+    identifier = '"' + name.replace('"', '""') + '"'
+    text = f"({identifier} ->> '$')" if source.startswith("read_json") else identifier
+    if sql_type == "FLOAT":
+        return sql_type if _are_exact_doubles(path, name, source, connection) else "VARCHAR"
+    kind = sql_type.partition("(")[0]
+    if kind not in {"DATE", "TIME", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ"}:
+        return sql_type
+    differs = "false" if kind == "TIME" else f"NOT regexp_matches({text}, '{_SAME_DATE}')"
+    [(is_other, has_nanoseconds)] = connection.sql(
+        f"SELECT bool_or({differs}), bool_or(regexp_matches({text}, '{_NANOSECONDS}')) FROM {source}"
+    ).fetchall()
+    if is_other:
+        return "VARCHAR"
+    return f"{kind}(9)" if has_nanoseconds else sql_type
+
+
+def _are_exact_doubles(
+    path: str, name: str, source: str, connection: duckdb.DuckDBPyConnection
+) -> bool:
+    """Return True if a column of doubles keeps the digits of all numbers of a column."""
+    column = '"' + name.replace('"', '""') + '"'
+    is_json = source.startswith("read_json")
+    if is_json:
+        # DuckDB's JSON values have rounded digits. Its documents have all of them.
+        source, column = _format_call("read_json_objects", path, {}), "json"
+    is_long = f"regexp_matches({column}, '[0-9][0-9.]{{{_EXACT_DIGITS}}}')"
+    found = connection.execute(f"SELECT {column} FROM {source} WHERE {is_long}")
+    while rows := found.fetchmany(_FETCHED_ROWS):
+        texts: Iterable[object] = (row[0] for row in rows)
+        if is_json:
+            texts = (json.loads(text, parse_float=str, parse_int=str).get(name) for (text,) in rows)
+        if not all(_is_exact_double(text) for text in texts if isinstance(text, str)):
+            return False
+    return True
+
+
+def _is_exact_double(text: str) -> bool:
+    """Return True if a double keeps the digits of a number, as they are or as its shortest text."""
+    try:
+        number, double = Decimal(text.strip()), float(text)
+    except (ArithmeticError, ValueError):
+        return True
+    return not math.isfinite(double) or number in (Decimal(repr(double)), Decimal(double))
 
 
 def _list_columns(table: pa.Table) -> tuple[InferredColumn, ...]:

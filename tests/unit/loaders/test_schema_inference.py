@@ -84,6 +84,61 @@ def test_json_has_documents_and_lists(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("19.99", "FLOAT"),
+        ("0.30000000000000004", "FLOAT"),
+        ("12345678901234567890.12", "VARCHAR"),
+        ("0.1234567890123456789", "VARCHAR"),
+        ("1234567890123456789012345678901234567890", "VARCHAR"),
+        ("9007199254740993.5", "VARCHAR"),
+        ("1e300", "FLOAT"),
+    ],
+)
+def test_a_column_has_the_digits_of_its_numbers(tmp_path: Path, value: str, kind: str) -> None:
+    (tmp_path / "a.csv").write_text(f"n,m\n{value},1\n1.5,2\n")
+    assert infer(f"COPY t FROM '{tmp_path}/a.csv' DELIMITER ',' SKIP 1")[0] == ("N", kind)
+    (tmp_path / "a.json").write_text(f'{{"n": {value}, "m": 1}}\n{{"n": 1.5}}\n')
+    assert infer(f"COPY t FROM '{tmp_path}/a.json' PARSER JSON()")[0] == ("N", kind)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["2026-01-31", "2026-02-01"], "DATE"),
+        # COPY reads the first one as a day of January.
+        (["01/02/2026", "25/12/2026"], "VARCHAR"),
+        (["01/02/2026 10:00:00", "25/12/2026 11:00:00"], "VARCHAR"),
+        (["31.01.2026"], "VARCHAR"),
+        (["2026-01-31 10:00:00.123456000"], "TIMESTAMP_NTZ(6)"),
+        (["2026-01-31 10:00:00.123456789"], "TIMESTAMP_NTZ(9)"),
+        (["2026-01-31T10:00:00.0000001Z"], "TIMESTAMP_LTZ(9)"),
+        (["10:00:00.5", "10:00:00.1234567"], "TIME(9)"),
+    ],
+)
+def test_a_column_has_the_dates_and_times_of_its_texts(
+    tmp_path: Path, values: list[str], kind: str
+) -> None:
+    (tmp_path / "a.csv").write_text("".join(f"{each},1\n" for each in ["d", *values]))
+    assert infer(f"COPY t FROM '{tmp_path}/a.csv' DELIMITER ',' SKIP 1")[0] == ("D", kind)
+    (tmp_path / "a.json").write_text("".join(f'{{"d": "{each}"}}\n' for each in values))
+    # DuckDB reads fewer forms of times in JSON; other forms stay texts.
+    assert infer(f"COPY t FROM '{tmp_path}/a.json' PARSER JSON()")[0][1] in {kind, "VARCHAR"}
+
+
+def test_nanoseconds_of_parquet_have_their_scale(tmp_path: Path) -> None:
+    counts = pa.array([1], pa.int64())
+    kinds = (pa.timestamp("ns"), pa.timestamp("ns", "UTC"), pa.time64("ns"))
+    table = pa.table({f"c{n}": counts.cast(kind) for n, kind in enumerate(kinds)})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert infer(f"COPY t FROM '{tmp_path}/a.parquet' PARQUET") == [
+        ("C0", "TIMESTAMP_NTZ(9)"),
+        ("C1", "TIMESTAMP_LTZ(9)"),
+        ("C2", "TIME(9)"),
+    ]
+
+
 def test_what_cannot_be_inferred_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("1\n")
     path = f"FROM '{tmp_path}/a.csv'"

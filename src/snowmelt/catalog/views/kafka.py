@@ -60,9 +60,12 @@ class KafkaPartitionView:
 
 
 def list_kafka_partitions(
-    connection: sa.Connection, visibility: Visibility
+    connection: sa.Connection, visibility: Visibility, *, idle_at: dt.datetime | None = None
 ) -> list[KafkaPartitionView]:
-    """Return the partitions whose connector stores end offsets, the largest lag first."""
+    """Return the partitions whose connector stores end offsets, the largest lag first.
+
+    With `idle_at`, only those that had no commit for 5 minutes at this time.
+    """
     length = sa.func.length(_ENDS.c.name) - len(_END_SUFFIX)
     is_partition = sa.and_(
         _CHANNELS.c.table_id == _ENDS.c.table_id,
@@ -89,6 +92,12 @@ def list_kafka_partitions(
         )
         .where(_TABLES.c.dropped_at.is_(None), _ENDS.c.name.like(f"%:P%{_END_SUFFIX}"))
     )
+    if idle_at is not None:
+        last = sa.func.coalesce(
+            sa.type_coerce(_CHANNELS.c.last_commit_at, sa.BigInteger),
+            sa.type_coerce(_ENDS.c.opened_at, sa.BigInteger),
+        )
+        query = query.where(last < model.to_microseconds(idle_at - _STALLED_AFTER))
     query = visibility.restrict(query, _ENDS.c.table_id).limit(MAX_PARTITIONS)
     views = (_to_view(row, visibility) for row in connection.execute(query))
     return sorted(

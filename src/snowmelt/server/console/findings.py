@@ -201,22 +201,16 @@ def find_waiting(page: PageRequest) -> Iterator[ConsoleProblem]:
 
 def find_failed_runs(page: PageRequest) -> Iterator[ConsoleProblem]:
     """Find migrations that failed last, and loads that failed within a day."""
-    last = (
-        sa.select(_MIGRATIONS.c.table_id, sa.func.max(_MIGRATIONS.c.started_at).label("at"))
-        .where(_MIGRATIONS.c.state.in_(("committed", "failed")))
-        .where(_MIGRATIONS.c.started_at > page.now - _DAY)
-        .group_by(_MIGRATIONS.c.table_id)
-        .subquery()
+    later = _MIGRATIONS.alias()
+    has_later_run = sa.exists().where(
+        later.c.table_id == _MIGRATIONS.c.table_id,
+        later.c.started_at > _MIGRATIONS.c.started_at,
+        later.c.state.in_(("committed", "failed")),
     )
     query = (
         sa.select(_MIGRATIONS.c.table_id, _MIGRATIONS.c.started_at, _MIGRATIONS.c.message)
-        .join(
-            last,
-            sa.and_(
-                last.c.table_id == _MIGRATIONS.c.table_id, last.c.at == _MIGRATIONS.c.started_at
-            ),
-        )
-        .where(_MIGRATIONS.c.state == "failed")
+        .where(_MIGRATIONS.c.state == "failed", _MIGRATIONS.c.started_at > page.now - _DAY)
+        .where(~has_later_run)
         .limit(_MAX_LISTED)
     )
     rows = page.connection.execute(page.visibility.restrict(query, _MIGRATIONS.c.table_id)).all()
@@ -267,7 +261,7 @@ def find_stalled_pipes(page: PageRequest) -> Iterator[ConsoleProblem]:
 def find_stalled_topics(page: PageRequest) -> Iterator[ConsoleProblem]:
     """Find Kafka topics whose messages wait though nothing commits."""
     stalled: dict[tuple[str, TableName], list[KafkaPartitionView]] = {}
-    for each in list_kafka_partitions(page.connection, page.visibility):
+    for each in list_kafka_partitions(page.connection, page.visibility, idle_at=page.now):
         if each.find_state(page.now) == "stalled":
             stalled.setdefault((each.topic, each.table), []).append(each)
     for (topic, table), partitions in list(stalled.items())[:_MAX_LISTED]:

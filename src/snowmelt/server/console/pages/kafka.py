@@ -31,7 +31,7 @@ from snowmelt.server.console.layout import (
 from snowmelt.server.console.markup import EMPTY, Html, cut, join, tag
 from snowmelt.server.console.request import PageRequest
 
-_MAX_SHOWN = 200
+_MAX_SHOWN = 100
 _MAX_POSITIONS = 200
 
 
