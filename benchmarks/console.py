@@ -1,7 +1,8 @@
 """Benchmark of the console's pages with a large catalog.
 
-Fills a catalog with 1,000 tables, 10,000 channels, and a million chunks, and loads each page as a browser does.
-Pages must take 200 ms and 200 kB at most (median).
+Fills a catalog with 1,000 tables, 10,000 channels, 1,000 partitions of Kafka, a secondary, and a million chunks,
+and loads each page as a browser does. Pages must take 200 ms of processor time and 200 kB at most (median).
+Processor time is that of the service with its threads; traces and other tasks have processes of their own.
 
 With `--browsers`, measures what open overviews cost the ingest of rows instead, in rounds with and without them.
 They must cost 5 % at most.
@@ -32,6 +33,7 @@ from snowmelt.client.console import ConsoleClient
 from snowmelt.testing import LocalService
 
 TABLES, CHANNELS, RUNS, EVENTS = 1_000, 10_000, 20_000, 100_000
+PARTITIONS = 1_000
 PAGES = (
     "/",
     "/channels",
@@ -45,9 +47,14 @@ PAGES = (
     "/loads",
     "/channels?only=late",
     "/pipes",
+    "/kafka",
     "/migrations",
     "/checks",
+    "/query",
     "/select",
+    "/functions",
+    "/sites",
+    "/tables/BENCH/PUBLIC/T0/trace?channel=c-1",
     "/api/v1/overview",
     "/api/v1/channels?limit=50",
 )
@@ -90,6 +97,21 @@ def fill(service: LocalService, chunks: int) -> None:
             for number in range(CHANNELS)
         ],
     )
+    partitions = [
+        {
+            "table_id": ids[number % TABLES],
+            "name": f"topic-{number % 10}:P{number}{suffix}",
+            "client_sequencer": 1,
+            "row_sequencer": 10,
+            "offset_token": str(1000 + number % 7),
+            "owner_user": "kafka",
+            "opened_at": now - hour,
+            "last_commit_at": now,
+        }
+        for number in range(PARTITIONS)
+        for suffix in ("", ":end")
+    ]
+    insert(model.channels, partitions)
     insert(
         model.row_channels,
         [
@@ -186,6 +208,21 @@ def fill(service: LocalService, chunks: int) -> None:
     )
 
 
+def add_secondary(service: LocalService) -> None:
+    """Create a failover group with a secondary that has every tenth token not yet."""
+    service.sql("CREATE FAILOVER GROUP g ALLOWED_ACCOUNTS = site2 SITE = site1")
+    now = dt.datetime.now(dt.UTC)
+    with service.embedded.service.database.writing() as connection:
+        slot = {"site": "SITE2", "site_number": 2, "url": "http://two", "point": 0}
+        slots, reported = model.replica_slots, model.reported_channels
+        connection.execute(sa.insert(slots).values(**slot, protected_from=0, requested_at=now))
+        connection.execute(sa.update(model.failover_groups).values(protected_from=0))
+        columns = ("channel_id", "client_sequencer", "row_sequencer", "offset_token")
+        chosen = sa.select(sa.literal("SITE2"), *(model.channels.c[each] for each in columns))
+        chosen = chosen.where(model.channels.c.channel_id % 10 > 0)
+        connection.execute(sa.insert(reported).from_select(("site", *columns), chosen))
+
+
 def measure_pages(options: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Print time and size of each page."""
     # A check in between would run on the same processor.
@@ -194,22 +231,27 @@ def measure_pages(options: argparse.Namespace, settings: dict[str, Any]) -> None
         fill(service, options.chunks)
         print(f"{options.chunks:,} chunks written in {time.perf_counter() - began:.0f} s")
         service.sql("ALTER TABLE bench.public.t0 SET FRESHNESS = '1 minute'")
+        add_secondary(service)
         with httpx.Client(base_url=service.url, timeout=60, follow_redirects=True) as browser:
             log_in(browser, service)
-            print(f"{'page':34} {'median ms':>10} {'worst ms':>9} {'kB':>7}")
+            print(f"{'page':44} {'CPU ms':>8} {'median ms':>10} {'worst ms':>9} {'kB':>7}")
             for path in PAGES:
-                seconds, size = [], 0
+                # The first request of a page imports its modules.
+                browser.get(f"/console{path}").raise_for_status()
+                seconds, processor_s, size = [], [], 0
                 for _ in range(options.runs):
-                    began = time.perf_counter()
+                    began, used = time.perf_counter(), time.process_time() - time.thread_time()
                     answer = browser.get(f"/console{path}")
                     seconds.append(time.perf_counter() - began)
+                    processor_s.append(time.process_time() - time.thread_time() - used)
                     answer.raise_for_status()
                     size = len(answer.content)
-                median = statistics.median(seconds)
-                mark = "" if median <= MAX_SECONDS and size <= MAX_BYTES else "  TOO MUCH"
+                median, used = statistics.median(seconds), statistics.median(processor_s)
+                mark = "" if used <= MAX_SECONDS and size <= MAX_BYTES else "  TOO MUCH"
                 print(
-                    f"{path:34} {median * 1000:10.1f} {max(seconds) * 1000:9.1f}"
-                    f" {size / 1000:7.1f}{mark}"
+                    f"{path:44} {used * 1000:8.1f} {median * 1000:10.1f}"
+                    f" {max(seconds) * 1000:9.1f} {size / 1000:7.1f}{mark}",
+                    flush=True,
                 )
 
 

@@ -79,8 +79,9 @@ LOOPS = {
         _search("tests/model"),
     ),
     "select": Loop(
-        "S3 Select against its evaluator and an independent one, with new seeds",
+        "S3 Select against its evaluator and two independent ones, with new seeds",
         _search("tests/unit/select"),
+        {"SNOWMELT_TEST_SELECT_SEEDS": "2000"},
     ),
     "values": Loop(
         "values by each way in, converted by rows and by columns, with new seeds",

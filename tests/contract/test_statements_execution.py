@@ -276,11 +276,27 @@ def test_a_user_creates_own_access_keys_and_describes_the_own_user(
     assert found is not None
     assert (found.user, found.secret) == ("ANN", secret)
     assert dict(cast("Any", demo("DESCRIBE USER ann", user="ANN").rows))["NAME"] == "ANN"
+    # A token for some roles must not become a key for all of them.
+    with pytest.raises(PrivilegeMissing):
+        demo("ALTER USER ann ADD ACCESS KEY", **opened, is_role_fixed=True)
     for text in ("ALTER USER eve ADD ACCESS KEY", "DESCRIBE USER eve"):
         with pytest.raises(PrivilegeMissing):
             demo(text, **opened)
     with pytest.raises(NotFound):
         demo("ALTER USER nobody ADD ACCESS KEY", open_keyring=lambda: keyring)
+
+
+@pytest.mark.timeout(60)
+def test_a_like_pattern_takes_no_exponential_time(demo: Callable[..., StatementResult]) -> None:
+    demo(f"CREATE ROLE {'a' * 250}")
+    assert demo(f"SHOW ROLES LIKE '{'%a' * 50}%b'").rows == ()
+    assert len(demo(f"SHOW ROLES LIKE '%{'a_%' * 50}a'").rows) == 1
+    for pattern, found in (
+        *(("lo%d_r", 1), ("%o%d%", 2), ("%r", 1), ("l%", 1), ("%oade_", 1), ("%", 4)),
+        *(("lo", 0), ("%x%", 0), ("%er%r", 0), ("loader%r", 0)),
+    ):
+        rows = demo(f"SHOW ROLES LIKE '{pattern}'").rows
+        assert len(rows) == found, pattern
 
 
 def test_a_role_sees_only_what_it_may_use(demo: Callable[..., StatementResult]) -> None:

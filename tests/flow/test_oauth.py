@@ -96,6 +96,27 @@ def test_columns_are_added_as_a_role_of_the_token_only(service: ServiceProcess) 
     assert "does not allow role SHAPING" in answer.text
 
 
+def test_a_token_for_a_role_gives_no_other_role(service: ServiceProcess) -> None:
+    service.sql("CREATE ROLE IF NOT EXISTS loading", 'CREATE ROLE IF NOT EXISTS "loading"')
+    service.sql('GRANT ROLE "loading" TO USER loader')
+
+    def run(statement: str, role: str | None = None) -> httpx.Response:
+        return httpx.post(
+            f"{service.url}/api/v2/statements",
+            json={"statement": statement, "role": role},
+            headers={
+                "Authorization": f"Bearer {token(scp='session:role:loading')}",
+                "X-Snowflake-Authorization-Token-Type": "OAUTH",
+            },
+        )
+
+    assert run("SHOW GRANTS TO ROLE loading").status_code == 200
+    # An access key has all roles of its user.
+    assert run("ALTER USER loader ADD ACCESS KEY").json()["error"] == "privilege_missing"
+    # The quoted role is another one.
+    assert run("SHOW ROLES", "loading").json()["error"] == "role_not_granted"
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [

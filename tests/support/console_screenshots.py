@@ -17,11 +17,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
+import sqlalchemy as sa
 from playwright.sync_api import sync_playwright
 
 from fixtures.browser import access_key, migrate, open_browser
 from snowmelt.buckets.bucket import UploadCompletion
 from snowmelt.buckets.bucket_registry import BucketRegistry
+from snowmelt.catalog import model
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.testing import LocalService
 from support.browser import find_or_install_browser
@@ -44,6 +46,8 @@ PAGES = {
     "trace": "/tables/DEMO/PUBLIC/FLIGHTS/trace?channel=EWR",
     "checks": "/checks",
     "functions": "/functions",
+    "kafka": "/kafka",
+    "sites": "/sites",
     "login": "/login",
 }
 
@@ -70,12 +74,30 @@ def fill(service: LocalService) -> None:
                 channel.wait_for_commit(token, timeout=dt.timedelta(seconds=200))
             if number in {1, 2}:
                 migrate(service, table)
+        for name, end in (("clicks:P0", "1200"), ("clicks:P1", "1180"), ("orders:P0", "310")):
+            for suffix, token in (
+                ("", "1179" if name == "clicks:P0" else str(int(end) - 1)),
+                (":end", end),
+            ):
+                channel = client.open_channel(f'"{name}{suffix}"', table="demo.public.weather")
+                channel.advance(token)
+                channel.wait_for_commit(token, timeout=dt.timedelta(seconds=200))
+    add_secondary(service)
     service.sql("CREATE BUCKET data")
     files = LocalStore(service.embedded.settings.objects_dir)
     registry = BucketRegistry(service.embedded.service.database, files, service.clock)
     upload = registry.access_bucket("EMBEDDED", "data").bucket.start_upload("people.csv", {})
     upload.write(b"name,age\n" + b"".join(b"person %d,%d\n" % (n, n % 80) for n in range(200)))
     upload.finish(UploadCompletion())
+
+
+def add_secondary(service: LocalService) -> None:
+    """Create a failover group with a secondary that is current."""
+    service.sql("CREATE FAILOVER GROUP sites ALLOWED_ACCOUNTS = site2 SITE = site1")
+    later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+    with service.embedded.service.database.writing() as connection:
+        slot = {"site": "SITE2", "site_number": 2, "url": "https://two.example:8080", "point": 0}
+        connection.execute(sa.insert(model.replica_slots).values(**slot, requested_at=later))
 
 
 def shrink(png: bytes) -> bytes:

@@ -99,7 +99,11 @@ VALUES: dict[str, Iterable[object]] = {
     "`pandas.Timestamp`": [pd.Timestamp(DAY), pd.Timestamp(DAY, tz="UTC")],
     "`numpy.datetime64`": [np.datetime64(DAY, "ns"), np.datetime64("2026-11-21")],
     "`numpy.timedelta64`": [np.timedelta64(1, "s")],
-    "`pandas.NaT`, `pandas.NA`, `numpy.datetime64('NaT')`": [pd.NaT, pd.NA, np.datetime64("NaT")],
+    "`pandas.NaT`, `pandas.NA`, `numpy.datetime64('NaT')`": [
+        pd.NaT,
+        pd.NA,
+        np.datetime64("NaT", "us"),
+    ],
     "`uuid.UUID`": [ID],
     "a member of an `enum.Enum`: its value": list(Sample),
     "a member of an `enum.IntFlag` or `IntEnum`: its number": [Bit.ONE, Bit.ONE | Bit.TWO],

@@ -194,7 +194,7 @@ def _parse_authority(text: str) -> tuple[str, int | None]:
 def _normalize_host(text: str) -> str:
     if text.startswith("["):
         try:
-            return str(ipaddress.IPv6Address(text[1:-1]))
+            return _write_ipv6(ipaddress.IPv6Address(text[1:-1]))
         except ValueError:
             raise UrlRefused(reason="has a host in [ ] that is not an IPv6 address") from None
     try:
@@ -260,6 +260,15 @@ def _normalize_escapes(text: str, allowed: re.Pattern[str], component: str) -> s
         ),
         text,
     )
+
+
+def _write_ipv6(address: ipaddress.IPv6Address) -> str:
+    """Return the address in hexadecimal, also a mapped IPv4 address, which Python 3.13 writes with dots."""
+    mapped = address.ipv4_mapped
+    if mapped is None:
+        return str(address)
+    high, low = divmod(int(mapped), 1 << 16)
+    return f"::ffff:{high:x}:{low:x}"
 
 
 def _normalize_mapped_ipv4_host(host: str) -> str:

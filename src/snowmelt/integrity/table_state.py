@@ -219,10 +219,16 @@ def _sum_load_files(connection: sa.Connection, table_id: int) -> dict[str, tuple
     return {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(query)}
 
 
-def read_chunk_rows(connection: sa.Connection, table_id: int) -> list[StoredChunkRow]:
+def read_chunk_rows(
+    connection: sa.Connection, table_id: int, *, first_seq: int = 0, last_seq: int | None = None
+) -> list[StoredChunkRow]:
     """Return the retained rows of `chunks` of a table, by sequence."""
     further = (_CHUNKS.c.channels, _CHUNKS.c.retired_at, _CHUNKS.c.quarantine_reason)
-    query = sa.select(*_RECORD_COLUMNS, *further).where(_CHUNKS.c.table_id == table_id)
+    query = sa.select(*_RECORD_COLUMNS, *further).where(
+        _CHUNKS.c.table_id == table_id, _CHUNKS.c.seq >= first_seq
+    )
+    if last_seq is not None:
+        query = query.where(_CHUNKS.c.seq <= last_seq)
     rows = connection.execute(query.order_by(_CHUNKS.c.seq))
     return [_to_chunk_row(tuple(row)) for row in rows]
 

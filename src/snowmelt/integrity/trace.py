@@ -180,7 +180,7 @@ class _Lineage:
 
     table: TableRecord
     files: list[NativeFileRecord]
-    chunk_rows: dict[int, StoredChunkRow]
+    waiting: dict[int, StoredChunkRow]
     rows_of_chunks: dict[int, int] = field(default_factory=dict)
 
 
@@ -209,7 +209,12 @@ class Tracer:
             self._lineage = _Lineage(
                 table,
                 lineage.list_native_file_records(connection, table.table_id),
-                {chunk.record.seq: chunk for chunk in read_chunk_rows(connection, table.table_id)},
+                {
+                    chunk.record.seq: chunk
+                    for chunk in read_chunk_rows(
+                        connection, table.table_id, first_seq=table.migrated_seq + 1
+                    )
+                },
             )
 
     @property
@@ -226,15 +231,17 @@ class Tracer:
         Raises:
             NotFound: If the channel has no such commit.
         """
-        commits = list(self._iterate_commits(channel))
-        if not commits:
+        newest = self._find_last_commits(channel, 1 if token is not None else limit)
+        if not newest:
             what = f"channel {to_display_name(channel)} of table {self.table.name}"
             raise NotFound(f"No commit of {what} has rows.")
         if token is None:
-            return [self._trace_chunk(seq) for seq, _ in commits[-limit:]]
-        found = [seq for seq, commit in commits if commit.end_token == token]
-        if not found:
-            found = _find_covering(commits, token)
+            return [self._trace_chunk(seq) for seq in newest]
+        found = [seq for seq, _ in self._list_commits(channel, token)]
+        if found:
+            return [self._trace_chunk(seq) for seq in found[:limit]]
+        commits = self._list_commits(channel)
+        found = _find_covering(commits, token)
         if not found:
             known = [commit.end_token for _, commit in commits if commit.end_token is not None]
             ends = f"; its commits end with {known[0]!r} to {known[-1]!r}" if known else ""
@@ -326,8 +333,7 @@ class Tracer:
         return found
 
     def _list_waiting(self) -> list[StoredChunkRow]:
-        watermark = self.table.migrated_seq
-        return [each for seq, each in self._lineage.chunk_rows.items() if seq > watermark]
+        return list(self._lineage.waiting.values())
 
     def _trace_native_row(
         self, path: str, record: NativeFileRecord | None, row: int, values: dict[str, Any]
@@ -371,23 +377,50 @@ class Tracer:
         with self._database.reading() as connection:
             known.update((row.seq, row.rows) for row in connection.execute(query))
 
-    def _iterate_commits(self, channel: str) -> Iterator[tuple[int, ChannelCommit]]:
-        """Yield sequence and commit of each chunk of a channel, in order."""
-        watermark = self.table.migrated_seq
+    def _find_last_commits(self, channel: str, limit: int) -> list[int]:
+        """Return the sequences of the last chunks of a channel, in order."""
+        found = [seq for seq, _ in self._iterate_waiting(channel)][-limit:]
         with self._database.reading() as connection:
-            for chunk in lineage.iterate_ledger(connection, self.table.table_id):
-                if chunk.seq <= watermark:
-                    yield from (
-                        (chunk.seq, each) for each in chunk.channels if each.channel == channel
-                    )
-        for waiting in self._list_waiting():
-            yield from (
-                (waiting.record.seq, each) for each in waiting.channels if each.channel == channel
+            older = lineage.iterate_channel_commits(
+                connection,
+                self.table.table_id,
+                channel,
+                last_seq=self.table.migrated_seq,
+                newest_first=True,
             )
+            for seq, _ in itertools.islice(older, limit - len(found)):
+                found.insert(0, seq)
+        return found
+
+    def _list_commits(
+        self, channel: str, token: str | None = None
+    ) -> list[tuple[int, ChannelCommit]]:
+        """Return sequence and commit of each chunk of a channel, in order. With a token, those that end with it."""
+        with self._database.reading() as connection:
+            commits = list(
+                lineage.iterate_channel_commits(
+                    connection,
+                    self.table.table_id,
+                    channel,
+                    last_seq=self.table.migrated_seq,
+                    token=token,
+                )
+            )
+        waiting = self._iterate_waiting(channel)
+        return commits + [each for each in waiting if token in {None, each[1].end_token}]
+
+    def _iterate_waiting(self, channel: str) -> Iterator[tuple[int, ChannelCommit]]:
+        for seq, chunk in self._lineage.waiting.items():
+            for commit in chunk.channels:
+                if commit.channel == channel:
+                    yield seq, commit
 
     def _trace_chunk(self, seq: int) -> ChunkTrace:
-        row = self._lineage.chunk_rows.get(seq)
+        row = self._lineage.waiting.get(seq)
         with self._database.reading() as connection:
+            if row is None:
+                rows = read_chunk_rows(connection, self.table.table_id, first_seq=seq, last_seq=seq)
+                row = next(iter(rows), None)
             kept = next(
                 iter(lineage.find_ledger_chunks(connection, self.table.table_id, [seq])), None
             )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
 import tempfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +16,14 @@ import duckdb
 import pyarrow as pa
 import pyarrow.orc as po
 
+from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.errors import LoadFailed, LoadRefused, PhaseFailed
 from snowmelt.load.copy_ast import CopyStatement
+from snowmelt.load.copy_into_parser import parse_infer_schema
 from snowmelt.load.copy_parser import parse_copy
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.sources.files import FileGlobSource, find_by_prefix, is_object_url, list_files
-from snowmelt.schema.types import to_display_name
+from snowmelt.schema.types import to_display_name, to_internal_name
 
 _SQL_TYPES = {
     **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"), "NUMBER(38,0)"),
@@ -26,12 +33,26 @@ _SQL_TYPES = {
     "BOOLEAN": "BOOLEAN",
     "DATE": "DATE",
     "TIME": "TIME(6)",
+    "TIME_NS": "TIME(9)",
     **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS"), "TIMESTAMP_NTZ(6)"),
     "TIMESTAMP_NS": "TIMESTAMP_NTZ(9)",
     "TIMESTAMP WITH TIME ZONE": "TIMESTAMP_LTZ(6)",
+    "TIMESTAMPTZ_NS": "TIMESTAMP_LTZ(9)",
     "BLOB": "BINARY",
     "JSON": "VARIANT",
 }
+
+
+# Forms of dates that COPY reads as DuckDB does. It reads 01/02/2026 as a day of January, whichever form DuckDB finds.
+_SAME_DATE = r"^\s*\d{4}-\d{2}-\d{2}"
+_NANOSECONDS = r"\.\d{6}\d*[1-9]"
+# Texts of fewer digits than this are exact as a double.
+_EXACT_DIGITS = 15
+_FETCHED_ROWS = 10_000
+
+INFERRED_COLUMNS = ("column_name", "type", "nullable", "expression", "filenames", "order_id")
+_NUMBER = re.compile(r"NUMBER\((\d+),(\d+)\)")
+_MAX_DIGITS = 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +72,71 @@ def infer_copy_columns(text: str) -> tuple[InferredColumn, ...]:
         LoadFailed: If the file cannot be read.
     """
     statement = parse_copy(text)
-    file = _find_first_file(statement)
-    parser = "DELIMITED" if statement.parser is None else statement.parser.name.upper()
+    return _infer_columns(statement, _list_files(statement)[0])
+
+
+def infer_schema(text: str) -> StatementResult:
+    """Run `SELECT * FROM TABLE(INFER_SCHEMA(…))`: infer the columns of all files together.
+
+    Columns of the same name are one column, with the type that has the values of all files.
+
+    Raises:
+        StatementError: If the statement cannot be parsed.
+        LoadRefused: If columns cannot be inferred for the format.
+        LoadFailed: If there is no file, or a file cannot be read.
+    """
+    statement, max_files = parse_infer_schema(text)
+    types: dict[str, str] = {}
+    files: dict[str, list[str]] = {}
+    for file in _list_files(statement)[:max_files]:
+        for column in _infer_columns(statement, file):
+            known = types.get(column.name, column.sql_type)
+            types[column.name] = _unify_types(known, column.sql_type)
+            files.setdefault(column.name, []).append(file.path)
+    by_position = _get_parser(statement) == "COPYINTOCSV" and not _has_header(statement)
+    rows = []
+    for number, (name, sql_type) in enumerate(types.items()):
+        field = f"${number + 1}" if by_position else f"$1:{name}"
+        rows.append(
+            (
+                to_internal_name(name),
+                sql_type,
+                True,
+                f"{field}::{sql_type}",
+                ", ".join(files[name]),
+                number,
+            )
+        )
+    return StatementResult(INFERRED_COLUMNS, tuple(rows))
+
+
+def _unify_types(first: str, second: str) -> str:
+    """Return a type that has the values of both types; VARCHAR if there is no other."""
+    if first == second:
+        return first
+    one, two = _NUMBER.fullmatch(first), _NUMBER.fullmatch(second)
+    if one is not None and two is not None:
+        scale = max(int(one[2]), int(two[2]))
+        digits = max(int(each[1]) - int(each[2]) for each in (one, two)) + scale
+        return f"NUMBER({min(digits, _MAX_DIGITS)},{scale})"
+    kinds = {first.partition("(")[0], second.partition("(")[0]}
+    if kinds == {"NUMBER", "FLOAT"}:
+        return "FLOAT"
+    if kinds in ({"DATE", "TIMESTAMP_NTZ"}, {"TIMESTAMP_NTZ"}):
+        return max((first, second), key=lambda each: (each.startswith("TIMESTAMP"), each))
+    return "VARCHAR"
+
+
+def _get_parser(statement: CopyStatement) -> str:
+    return "DELIMITED" if statement.parser is None else statement.parser.name.upper()
+
+
+def _has_header(statement: CopyStatement) -> bool:
+    return statement.parser is not None and bool(statement.parser.parameters.get("header"))
+
+
+def _infer_columns(statement: CopyStatement, file: InputFile) -> tuple[InferredColumn, ...]:
+    parser = _get_parser(statement)
     with tempfile.TemporaryDirectory(prefix="snowmelt-infer-") as folder:
         path = _make_local(file, Path(folder))
         try:
@@ -72,7 +156,7 @@ def build_create_table(statement_text: str, columns: tuple[InferredColumn, ...])
     return f"CREATE TABLE {name} ({listed})"
 
 
-def _find_first_file(statement: CopyStatement) -> InputFile:
+def _list_files(statement: CopyStatement) -> Sequence[InputFile]:
     inputs = statement.inputs
     if not isinstance(inputs, tuple):
         raise LoadRefused(
@@ -83,16 +167,17 @@ def _find_first_file(statement: CopyStatement) -> InputFile:
             what="Inference of columns",
             reason="column lists, SELECT and filters are not supported: create the table first",
         )
-    first = inputs[0]
-    try:
-        found = (
-            find_by_prefix(first.path, first.pattern) if first.is_prefix else list_files(first.path)
-        )
-    except PhaseFailed as error:
-        raise LoadFailed(where=first.path, reason=str(error).rstrip(".")) from error
-    if not found:
-        raise LoadFailed(where=first.path, reason="there is no file")
-    return found[0]
+    files: list[InputFile] = []
+    for each in inputs:
+        try:
+            files += (
+                find_by_prefix(each.path, each.pattern) if each.is_prefix else list_files(each.path)
+            )
+        except PhaseFailed as error:
+            raise LoadFailed(where=each.path, reason=str(error).rstrip(".")) from error
+    if not files:
+        raise LoadFailed(where=inputs[0].path, reason="there is no file")
+    return files
 
 
 def _make_local(file: InputFile, folder: Path) -> str:
@@ -113,11 +198,86 @@ def _describe(path: str, parser: str, statement: CopyStatement) -> tuple[Inferre
     if parser == "ORC":
         return _list_columns(po.ORCFile(path).schema.empty_table())
     function, options = _choose_reader(parser, statement)
-    quoted = path.replace("'", "''")
-    given = "".join(f", {name} = {value}" for name, value in options.items())
     with duckdb.connect() as connection:
-        rows = connection.sql(f"DESCRIBE SELECT * FROM {function}('{quoted}'{given})").fetchall()
-    return tuple(InferredColumn(_make_name(row[0]), _to_sql_type(row[1])) for row in rows)
+        source = _format_call(function, path, options)
+        rows = connection.sql(f"DESCRIBE SELECT * FROM {source}").fetchall()
+        return tuple(
+            InferredColumn(
+                _make_name(name),
+                _to_sql_type(kind)
+                if function == "read_parquet"
+                else _fit_to_texts(
+                    _to_sql_type(kind),
+                    path,
+                    name,
+                    _format_text_call(function, path, options, name),
+                    connection,
+                ),
+            )
+            for name, kind, *_ in rows
+        )
+
+
+def _format_call(function: str, path: str, options: dict[str, str]) -> str:
+    given = "".join(f", {name} = {value}" for name, value in options.items())
+    return f"{function}({_quote(path)}{given})"
+
+
+def _format_text_call(function: str, path: str, options: dict[str, str], column: str) -> str:
+    """Return the relation that has the texts of a column, as the file has them."""
+    if function == "read_csv":
+        more = {"all_varchar": "true", "ignore_errors": "true"}
+        return _format_call(function, path, options | more)
+    return _format_call("read_json", path, {"columns": f"{{{_quote(column)}: 'JSON'}}"})
+
+
+def _fit_to_texts(
+    sql_type: str, path: str, name: str, source: str, connection: duckdb.DuckDBPyConnection
+) -> str:
+    """Return a type that has all values of a text column; VARCHAR if `sql_type` would change one."""
+    identifier = '"' + name.replace('"', '""') + '"'
+    text = f"({identifier} ->> '$')" if source.startswith("read_json") else identifier
+    if sql_type == "FLOAT":
+        return sql_type if _are_exact_doubles(path, name, source, connection) else "VARCHAR"
+    kind = sql_type.partition("(")[0]
+    if kind not in {"DATE", "TIME", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ"}:
+        return sql_type
+    differs = "false" if kind == "TIME" else f"NOT regexp_matches({text}, '{_SAME_DATE}')"
+    [(is_other, has_nanoseconds)] = connection.sql(
+        f"SELECT bool_or({differs}), bool_or(regexp_matches({text}, '{_NANOSECONDS}')) FROM {source}"
+    ).fetchall()
+    if is_other:
+        return "VARCHAR"
+    return f"{kind}(9)" if has_nanoseconds else sql_type
+
+
+def _are_exact_doubles(
+    path: str, name: str, source: str, connection: duckdb.DuckDBPyConnection
+) -> bool:
+    """Return True if a column of doubles keeps the digits of all numbers of a column."""
+    column = '"' + name.replace('"', '""') + '"'
+    is_json = source.startswith("read_json")
+    if is_json:
+        # DuckDB's JSON values have rounded digits. Its documents have all of them.
+        source, column = _format_call("read_json_objects", path, {}), "json"
+    is_long = f"regexp_matches({column}, '[0-9][0-9.]{{{_EXACT_DIGITS}}}')"
+    found = connection.execute(f"SELECT {column} FROM {source} WHERE {is_long}")
+    while rows := found.fetchmany(_FETCHED_ROWS):
+        texts: Iterable[object] = (row[0] for row in rows)
+        if is_json:
+            texts = (json.loads(text, parse_float=str, parse_int=str).get(name) for (text,) in rows)
+        if not all(_is_exact_double(text) for text in texts if isinstance(text, str)):
+            return False
+    return True
+
+
+def _is_exact_double(text: str) -> bool:
+    """Return True if a double keeps the digits of a number, as they are or as its shortest text."""
+    try:
+        number, double = Decimal(text.strip()), float(text)
+    except (ArithmeticError, ValueError):
+        return True
+    return not math.isfinite(double) or number in (Decimal(repr(double)), Decimal(double))
 
 
 def _list_columns(table: pa.Table) -> tuple[InferredColumn, ...]:

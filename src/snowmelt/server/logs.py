@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import logging
 import re
+from typing import Any
 
 from snowmelt.config import Settings
 
@@ -42,7 +43,11 @@ def redact_secrets(text: str) -> str:
 
 
 class TextLogFormatter(logging.Formatter):
-    """Formats log events as lines of text."""
+    """Formats log events as lines of text.
+
+    Names of objects in a message may contain line breaks. They are escaped, and lines of tracebacks are
+    indented, so that no client can write a line of its own.
+    """
 
     def __init__(self) -> None:
         super().__init__(_TEXT_FORMAT)
@@ -50,6 +55,21 @@ class TextLogFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the event as a line, followed by its traceback."""
         return redact_secrets(super().format(record))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - name of the base class
+        """Return the line of an event, with control characters escaped."""
+        return _escape_controls(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - name of the base class
+        """Return a traceback whose lines are indented."""
+        lines = super().formatException(ei).splitlines()
+        return "\n".join(f"  {_escape_controls(line)}" for line in lines)
+
+
+def _escape_controls(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 class JsonLogFormatter(logging.Formatter):

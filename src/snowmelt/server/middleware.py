@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from snowmelt import failpoints
 from snowmelt.errors import SnowmeltError, UserError
+from snowmelt.schema.types import to_display_name, to_internal_name
 from snowmelt.server.error_responses import (
     HostNotAllowed,
     MethodNotAllowed,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 # Larger bodies are decoded in a thread, because decoding takes about 5 ms per MiB.
 SMALL_BODY_BYTES = 64 * 1024
+_MAX_ANONYMOUS_BODY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,21 @@ class AuthenticatedRequest:
     scope: RoleScope | None = None
 
     def resolve_role(self, requested: str | None) -> str | None:
-        """Return the role to act as, within the scope of the token.
+        """Return the role to act as, within the scope of the token. Names are in SQL notation.
 
         Raises:
             RoleNotGranted: If the token does not allow the requested role.
         """
         return requested if self.scope is None else self.scope.resolve_role(requested, self.user)
+
+    def resolve_internal_role(self, requested: str | None) -> str | None:
+        """Return the internal name of the role to act as. `requested` is an internal name.
+
+        Raises:
+            RoleNotGranted: If the token does not allow the requested role.
+        """
+        role = self.resolve_role(None if requested is None else to_display_name(requested))
+        return None if role is None else to_internal_name(role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +178,11 @@ class ServiceMiddleware:
             if lane is None:
                 await self._app(scope, receive, send)
                 return
-            self._check_request(scope["method"], path, headers)
+            self._check_request(lane, scope["method"], path, headers)
             if not lane.allows_anonymous:
                 caller = await self._authenticate(headers)
-            body = await read_body(receive, self._checks.max_body_bytes, RequestTooLarge)
+            limit = self._limit_body(lane)
+            body = await read_body(receive, limit, RequestTooLarge)
             if body is None:
                 return
             user, roles = ("", None) if caller is None else (caller.user, caller.scope)
@@ -204,7 +216,7 @@ class ServiceMiddleware:
             if self._checks.loopback_only:
                 check_host(known.get(b"host", b""), self._checks.public_hosts)
             if lane is not None:
-                self._check_request(method.decode("latin-1"), path, known)
+                self._check_request(lane, method.decode("latin-1"), path, known)
         except UserError:
             return None
         if lane is None:
@@ -214,14 +226,22 @@ class ServiceMiddleware:
             return None
         return _ImmediateRouteRequest(lane, lane.handle_immediately, path, caller, known)
 
-    def _check_request(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> None:
+    def _limit_body(self, route: PostRoute) -> int:
+        """Return the largest body of a route. Clients without a token must not fill the memory."""
+        limit = self._checks.max_body_bytes
+        return min(limit, _MAX_ANONYMOUS_BODY_BYTES) if route.allows_anonymous else limit
+
+    def _check_request(
+        self, route: PostRoute, method: str, path: str, headers: Mapping[bytes, bytes]
+    ) -> None:
         if method != "POST":
             raise MethodNotAllowed(path=path, allowed="POST", method=method)
         if self._checks.loopback_only:
             check_content_type(headers.get(b"content-type", b""))
         length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self._checks.max_body_bytes:
-            raise RequestTooLarge(limit=self._checks.max_body_bytes)
+        limit = self._limit_body(route)
+        if length.isdigit() and int(length) > limit:
+            raise RequestTooLarge(limit=limit)
 
     async def _authenticate(self, headers: Mapping[bytes, bytes]) -> Principal:
         authenticator = self._checks.authenticator

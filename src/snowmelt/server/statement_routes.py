@@ -15,6 +15,7 @@ import sys
 import tempfile
 import uuid
 from concurrent.futures import Executor
+from decimal import Decimal
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -25,6 +26,7 @@ from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security.access_control import resolve_effective_role
 from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.catalog.sql.lexer import is_infer_schema
 from snowmelt.catalog.statements.executor import execute_statement, is_query
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.clock import Clock, to_epoch_ms
@@ -38,13 +40,15 @@ from snowmelt.errors import (
     StatementError,
     Unsupported,
 )
-from snowmelt.load.copy_ast import StandardInput, is_copy_statement
+from snowmelt.load.copy_ast import VALIDATION_COLUMNS, StandardInput, is_file_statement
+from snowmelt.load.copy_into_parser import parse_infer_schema
 from snowmelt.load.copy_parser import parse_copy
 from snowmelt.loaders.file_pipe_check import check_file_copy
 from snowmelt.schema.types import to_display_name, to_internal_name
 from snowmelt.server.error_responses import ServerResponse
 from snowmelt.server.middleware import AuthenticatedRequest, PostRoute
 from snowmelt.server.query_process import QueryProcesses
+from snowmelt.server.streaming_routes import decode_message
 from snowmelt.wire.statements import (
     STATEMENTS_PATH,
     StatementFailure,
@@ -57,6 +61,8 @@ _log = logging.getLogger("snowmelt.server")
 # Error codes of Snowflake's SQL API, for compilation errors and for all other errors.
 _COMPILATION_ERROR = ("001003", "42000")
 _EXECUTION_ERROR = ("000603", "XX000")
+# As in Snowflake.
+_MAX_STATEMENT_CHARACTERS = 1 << 20
 _encoder = msgspec.json.Encoder()
 
 
@@ -104,9 +110,9 @@ class StatementRoutes:
         return ServerResponse(HTTPStatus.OK, _encoder.encode(response))
 
     async def _run(self, request: StatementRequest, call: AuthenticatedRequest) -> StatementResult:
-        role = call.resolve_role(request.role)
+        role = call.resolve_internal_role(request.role)
         loop = asyncio.get_running_loop()
-        if is_copy_statement(request.statement):
+        if is_file_statement(request.statement):
             script = await loop.run_in_executor(
                 self._threads, partial(self._write_copy_script, request.statement, call.user, role)
             )
@@ -125,6 +131,7 @@ class StatementRoutes:
             clock=self._clock,
             open_keyring=lambda: self._keyring,
             check_file_copy=check_file_copy,
+            is_role_fixed=call.scope is not None and bool(call.scope.roles),
         )
         return await loop.run_in_executor(self._threads, run)
 
@@ -146,7 +153,9 @@ class StatementRoutes:
 
     def _resolve_role(self, request: StatementRequest, call: AuthenticatedRequest) -> str:
         with self._database.reading() as connection:
-            return resolve_effective_role(connection, call.user, call.resolve_role(request.role))
+            return resolve_effective_role(
+                connection, call.user, call.resolve_internal_role(request.role)
+            )
 
     def _write_copy_script(self, statement: str, user: str, role: str | None) -> Path:
         """Check a COPY and write it to a file, because arguments of processes are visible to all users."""
@@ -154,11 +163,15 @@ class StatementRoutes:
             effective = resolve_effective_role(connection, user, role)
         if effective != ACCOUNTADMIN:
             raise PrivilegeMissing(
-                "COPY over the statement API reads files with the permissions of the service: only "
+                "The statement reads files with the permissions of the service: over the statement API, only "
                 f"role ACCOUNTADMIN may run it, not {to_display_name(effective)}.",
                 privilege="ACCOUNTADMIN",
             )
-        parsed = parse_copy(statement)
+        parsed = (
+            parse_infer_schema(statement)[0]
+            if is_infer_schema(statement)
+            else parse_copy(statement)
+        )
         if parsed.local or isinstance(parsed.inputs, StandardInput):
             raise Unsupported(
                 what="COPY of the client's files over the statement API",
@@ -190,15 +203,18 @@ class StatementRoutes:
         if process.returncode:
             text = errors.decode("utf-8", "replace").strip()
             raise LoadFailed(text.removeprefix("snowmelt: ") or "COPY failed.", where="", reason="")
-        [row] = json.loads(output)
-        return StatementResult(columns=tuple(row), rows=(tuple(row.values()),))
+        rows = json.loads(output, parse_float=Decimal)
+        columns = tuple(rows[0]) if rows else VALIDATION_COLUMNS
+        return StatementResult(columns, tuple(tuple(row.values()) for row in rows))
 
 
 def _decode_request(body: bytes) -> StatementRequest:
-    try:
-        request = msgspec.json.decode(body, type=StatementRequest)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise RequestMalformed(reason=str(error)) from None
+    request = decode_message(body, StatementRequest)
+    if len(request.statement) > _MAX_STATEMENT_CHARACTERS:
+        raise RequestMalformed(
+            reason=f"the statement has {len(request.statement):,} characters, and at most "
+            f"{_MAX_STATEMENT_CHARACTERS:,} are allowed"
+        )
     if request.bindings:
         raise RequestMalformed(reason="bindings are not supported. Write values into the statement")
     return request

@@ -38,17 +38,16 @@ def test_who_interrupts_does_not_wait_for_the_other_portions(
     copying: Copying, tmp_path: Path
 ) -> None:
     quick, slow = copying.file("quick.csv", "1|x\n"), copying.file("slow.csv", "2|y\n")
-    waits = f' read line; case "$line" in 2*) : > {tmp_path}/slow; sleep 60;; esac; echo "$line"'
+    waits = f' read line; case "$line" in 2*) : > {tmp_path}/slow; sleep 1000;; esac; echo "$line"'
 
     def interrupted(_: Any, __: Any) -> None:
         while not (tmp_path / "slow").exists():
             time.sleep(0.01)
         raise KeyboardInterrupt
 
-    began = time.monotonic()
+    # A load that waited would exceed the time limit of a test.
     with pytest.raises(KeyboardInterrupt):
         copying.copy(f"COPY numbers FROM {quick}, {slow} {command(waits)}", on_progress=interrupted)
-    assert time.monotonic() - began < 30
     assert copying.house.read_numbers() == []
     assert copying.states() == ["failed"]
 

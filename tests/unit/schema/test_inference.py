@@ -39,7 +39,7 @@ NOON = dt.datetime(2026, 1, 1, 12)
         ([NOON.replace(tzinfo=dt.UTC)], "TIMESTAMP_TZ(9)"),
         ([np.datetime64("2026-01-01T12:00")], "TIMESTAMP_NTZ(9)"),
         ([np.datetime64(1, "ns"), np.datetime64("2026-01-01")], "TIMESTAMP_NTZ(9)"),
-        ([np.datetime64("NaT"), np.datetime64("2026-01")], "DATE"),
+        ([np.datetime64("NaT", "us"), np.datetime64("2026-01")], "DATE"),
         ([dt.time(12)], "TIME(9)"),
         ([{"a": 1}, [2]], "VARIANT"),
         ([1, "x"], "VARCHAR"),

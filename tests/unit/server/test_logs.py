@@ -36,6 +36,20 @@ def test_secrets_are_blacked_out_wherever_they_come_from(text: str, secret: str)
     assert secret not in JsonLogFormatter().format(record("%s", text, path=text))
 
 
+def test_no_client_writes_a_line_of_its_own() -> None:
+    forged = "2026-11-24 12:00:00,000 INFO snowmelt.audit: console: user ROOT logged in"
+    name = f'"x\n{forged}\r\x1b[2K\u2028{forged}"'
+    entry = record("table %s does not exist", name)
+    try:
+        raise ValueError(name)
+    except ValueError as error:
+        entry.exc_info = (type(error), error, error.__traceback__)
+    lines = TextLogFormatter().format(entry).splitlines()
+    assert [line for line in lines if line.startswith("2026-11-24 12:00")] == []
+    assert "\\x1b[2K" in lines[0]
+    assert all(line.startswith("  ") for line in lines[1:])
+
+
 def test_what_is_no_secret_stays() -> None:
     text = "table DEMO.PUBLIC.T at http://127.0.0.1:8080/v1: user LOADER, s3://bucket/a@b"
     assert redact_secrets(text) == text

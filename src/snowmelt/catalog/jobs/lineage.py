@@ -308,6 +308,35 @@ def iterate_ledger(
         after_seq = batch[-1].seq
 
 
+def iterate_channel_commits(
+    connection: sa.Connection,
+    table_id: int,
+    channel: str,
+    *,
+    last_seq: int,
+    token: str | None = None,
+    newest_first: bool = False,
+) -> Iterator[tuple[int, ChannelCommit]]:
+    """Yield sequence and commit of the ledger's chunks of a channel, up to a sequence.
+
+    With a token, only commits that end with it.
+    """
+    query = sa.select(_LEDGER.c.seq, _LEDGER.c.channels).where(
+        _LEDGER.c.table_id == table_id, _LEDGER.c.seq <= last_seq
+    )
+    # The database finds the text, which is faster than decoding all chunks. Other columns may contain it, too.
+    for text in (channel, token):
+        if text is not None:
+            query = query.where(
+                _LEDGER.c.channels.contains(_encoder.encode(text).decode(), autoescape=True)
+            )
+    order = _LEDGER.c.seq.desc() if newest_first else _LEDGER.c.seq
+    for seq, stored in connection.execute(query.order_by(order)):
+        for commit in decode_channels(stored):
+            if commit.channel == channel and token in {None, commit.end_token}:
+                yield seq, commit
+
+
 def find_ledger_chunks(
     connection: sa.Connection, table_id: int, seqs: Collection[int]
 ) -> list[LedgerChunk]:

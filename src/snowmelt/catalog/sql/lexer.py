@@ -142,7 +142,7 @@ def tokenize(text: str, *, is_copy: bool = False) -> tuple[SqlToken, ...]:
     `is_copy` reads the text as one COPY statement.
 
     Raises:
-        StatementError: If a string, quoted name or comment is not closed.
+        StatementError: If a string, quoted name or comment is not closed, or a number is too long.
     """
     positions = PositionIndex(text)
     end = len(text.rstrip())
@@ -150,6 +150,10 @@ def tokenize(text: str, *, is_copy: bool = False) -> tuple[SqlToken, ...]:
         *_iterate_tokens(text, positions, is_copy=is_copy),
         SqlToken(TokenKind.END, "", "", positions.position_at(end), end),
     )
+
+
+# Python converts no integer of more than 4,300 digits.
+_MAX_NUMBER_CHARACTERS = 1_000
 
 
 def _iterate_tokens(
@@ -173,6 +177,12 @@ def _iterate_tokens(
                 column=position.column,
             )
         meaning, read = _TOKEN_MEANINGS[kind]
+        if meaning is TokenKind.NUMBER and len(source_text) > _MAX_NUMBER_CHARACTERS:
+            raise StatementError(
+                reason=f"A number has at most {_MAX_NUMBER_CHARACTERS:,} characters",
+                line=position.line,
+                column=position.column,
+            )
         value = read(source_text)
         if meaning is TokenKind.WORD and not value[:1].isidentifier():
             meaning, value = TokenKind.SYMBOL, source_text
@@ -201,20 +211,34 @@ def find_copy_end(text: str, start: int) -> int:
 
 # A SELECT of this function alone is a catalog statement, not a query.
 PIPE_STATUS_FUNCTION = "SYSTEM$PIPE_STATUS"
+_INFER_SCHEMA = re.compile("INFER_SCHEMA", re.IGNORECASE)
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
+
+
+def is_infer_schema(text: str) -> bool:
+    """Return True if a statement calls the table function INFER_SCHEMA.
+
+    Raises:
+        StatementError: If a string, quoted name or comment is not closed.
+    """
+    if not _INFER_SCHEMA.search(text):
+        return False
+    words = [token.text if token.kind is not TokenKind.STRING else "" for token in tokenize(text)]
+    return any(words[at : at + 3] == ["TABLE", "(", "INFER_SCHEMA"] for at in range(len(words)))
 
 
 def is_query(text: str) -> bool:
     """Return True for SELECT, WITH, VALUES, FROM, EXPLAIN, or a statement in parentheses.
 
-    Return False for `SELECT SYSTEM$PIPE_STATUS(…)`, which is a catalog statement.
+    Return False for `SELECT SYSTEM$PIPE_STATUS(…)`, which is a catalog statement, and for INFER_SCHEMA,
+    which reads files.
 
     Raises:
         StatementError: If a string, quoted name or comment is not closed.
     """
     # Check for COPY first: its strings have other rules, so other rules might find an unclosed
     # string.
-    if is_copy_statement(text):
+    if is_copy_statement(text) or is_infer_schema(text):
         return False
     first, *others = tokenize(text)
     if first.text == "SELECT" and others[0].text == PIPE_STATUS_FUNCTION:

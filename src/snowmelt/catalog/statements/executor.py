@@ -59,6 +59,7 @@ def execute_statement(  # noqa: PLR0913  what a statement may need of its interf
     clock: Clock | None = None,
     open_keyring: Callable[[], KeyRing] | None = None,
     check_file_copy: FileCopyCheck | None = None,
+    is_role_fixed: bool = False,
 ) -> StatementResult:
     """Execute one statement that is not a query; a semicolon at its end is allowed.
 
@@ -74,6 +75,7 @@ def execute_statement(  # noqa: PLR0913  what a statement may need of its interf
         open_keyring: Returns the keyring, for statements that create a secret.
         check_file_copy: Validates the COPY of a pipe that loads files. None: such pipes are
             rejected.
+        is_role_fixed: True if the token of the request does not allow all roles of its user.
 
     Raises:
         StatementError: If the statement cannot be parsed or is not supported.
@@ -96,6 +98,7 @@ def execute_statement(  # noqa: PLR0913  what a statement may need of its interf
             now=now,
             keyring=keyring,
             check_file_copy=check_file_copy,
+            is_role_fixed=is_role_fixed,
         )
         try:
             return statement.execute(session)

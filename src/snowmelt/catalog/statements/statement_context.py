@@ -34,6 +34,7 @@ from snowmelt.catalog.objects.external_functions import (
     find_overload,
     find_translator,
 )
+from snowmelt.catalog.objects.name_suggestions import suggesting_names
 from snowmelt.catalog.objects.namespaces import DEFAULT_SCHEMA, find_database, find_schema
 from snowmelt.catalog.objects.s3_buckets import BucketRecord, bucket_privileges, find_bucket
 from snowmelt.catalog.objects.tables import find_table
@@ -55,6 +56,7 @@ from snowmelt.catalog.sql.lexer import SourcePosition
 from snowmelt.errors import (
     DatabaseNotFound,
     NotFound,
+    PipeNotFound,
     PrivilegeMissing,
     SchemaNotFound,
     StatementError,
@@ -75,7 +77,7 @@ class StatementSession:
     StatementError if a name has no database or schema and the session has no default. `find_…`
     raise DatabaseNotFound, SchemaNotFound, TableNotFound or NotFound if the object does not exist
     or the role has no privilege on it. `check_file_copy` validates the COPY of a pipe that loads
-    files.
+    files. `is_role_fixed` is True if the token of the request does not allow all roles of the user.
     """
 
     connection: sa.Connection
@@ -86,6 +88,7 @@ class StatementSession:
     now: dt.datetime
     keyring: KeyRing | None = None
     check_file_copy: FileCopyCheck | None = None
+    is_role_fixed: bool = False
 
     def resolve_database_name(self, name: ObjectName) -> str:
         """Return the internal name of a database."""
@@ -144,24 +147,32 @@ class StatementSession:
         )
         return record
 
+    def can_use_schema(self, schema: SchemaRecord) -> bool:
+        """Return True if the role has USAGE on a schema and its database."""
+        return has_privilege(
+            self.connection, self.role, "DATABASE", schema.database_id, "USAGE"
+        ) and has_privilege(self.connection, self.role, "SCHEMA", schema.schema_id, "USAGE")
+
     def find_table(self, name: TableName) -> TableRecord:
         """Return a table on which the role has a privilege."""
-        self.find_schema(name.database, name.schema)
-        record = find_table(self.connection, name)
-        require_table_privilege(self.connection, self.role, record, *PRIVILEGES["TABLE"])
+        with suggesting_names(self.connection, self.role, name):
+            self.find_schema(name.database, name.schema)
+            record = find_table(self.connection, name)
+            require_table_privilege(self.connection, self.role, record, *PRIVILEGES["TABLE"])
         return record
 
     def find_function(self, overload: OverloadReference) -> ExternalFunctionRecord:
         """Return an external function on which the role has a privilege."""
         name = self.resolve_function_name(overload.name)
-        self.find_schema(name.database, name.schema)
-        record = find_overload(self.connection, name, overload.types)
-        self._require_usage("Function", record.display_signature, *record.securable)
+        with suggesting_names(self.connection, self.role, name):
+            self._require_schema_usage(name)
+            record = find_overload(self.connection, name, overload.types)
+            self._require_usage("Function", record.display_signature, *record.securable)
         return record
 
     def find_translator(self, name: FunctionName) -> TranslatorRecord:
         """Return a translator that the role may use."""
-        self.find_schema(name.database, name.schema)
+        self._require_schema_usage(name)
         record = find_translator(self.connection, name)
         self._require_usage("Translator", str(name), *record.securable)
         return record
@@ -181,6 +192,11 @@ class StatementSession:
         shown = to_display_name(name)
         self._require_usage("API integration", shown, "INTEGRATION", record.integration_id)
         return record
+
+    def _require_schema_usage(self, name: FunctionName) -> None:
+        schema = self.find_schema(name.database, name.schema)
+        if not self.can_use_schema(schema):
+            raise SchemaNotFound(schema=display_schema(name.database, name.schema))
 
     def _require_usage(self, label: str, shown: str, kind: ObjectKind, object_id: int) -> None:
         if not has_privilege(self.connection, self.role, kind, object_id, "USAGE"):
@@ -333,7 +349,13 @@ class NothingDone(Exception):
     """Raised to end a statement that has nothing to change. Its text is the message of the statement."""
 
 
-_MISSING_OBJECT_ERRORS = (NotFound, DatabaseNotFound, SchemaNotFound, TableNotFound)
+_MISSING_OBJECT_ERRORS = (
+    NotFound,
+    DatabaseNotFound,
+    SchemaNotFound,
+    TableNotFound,
+    PipeNotFound,
+)
 
 
 @contextmanager
@@ -475,15 +497,24 @@ class ShowObjects(Statement):
 
 
 def _compile_like_pattern(like_pattern: str | None) -> re.Pattern[str]:
-    r"""Compile a LIKE pattern with `%`, `_` and `\` into a case-insensitive regular expression."""
-    parts: list[str] = []
+    r"""Compile a LIKE pattern with `%`, `_` and `\` into a case-insensitive regular expression.
+
+    Each part between two `%` is matched where it occurs first, and never again: with backtracking, a
+    pattern of a few `%` would take hours, and hold up the whole service.
+    """
+    parts: list[str] = [""]
     letters = iter("%" if like_pattern is None else like_pattern)
     for letter in letters:
-        if letter == "\\":
-            parts.append(re.escape(next(letters, letter)))
+        if letter == "%":
+            parts.append("")
+        elif letter == "\\":
+            parts[-1] += re.escape(next(letters, letter))
         else:
-            parts.append({"%": ".*", "_": "."}.get(letter) or re.escape(letter))
-    return re.compile("".join(parts), re.IGNORECASE | re.DOTALL)
+            parts[-1] += "." if letter == "_" else re.escape(letter)
+    first, *rest = parts
+    middle = "".join(f"(?>.*?{part})" for part in rest[:-1])
+    expression = first + middle + "".join(f".*{part}" for part in rest[-1:])
+    return re.compile(expression, re.IGNORECASE | re.DOTALL)
 
 
 def parse_show_objects(cursor: TokenCursor, listing: Listing, *, terse: bool) -> ShowObjects:

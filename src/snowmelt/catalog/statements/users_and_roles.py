@@ -98,7 +98,8 @@ class AddAccessKey(Statement):
     user: str
 
     def execute(self, session: StatementSession) -> StatementResult:
-        if session.user != self.user:
+        # An access key has all roles of its user, which the token of the request may not have.
+        if session.user != self.user or session.is_role_fixed:
             session.require_administrator("ALTER USER")
         if session.keyring is None:
             raise Unsupported(

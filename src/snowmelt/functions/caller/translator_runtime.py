@@ -176,13 +176,20 @@ _RUNNER_SOURCE = """
     const event = JSON.parse(others, large ? revive : undefined);
     if (body !== null) {
       try { event.body = JSON.parse(body, large ? revive : undefined); }
-      catch (error) { event.body = body; }
+      catch (error) {
+        // Text that is not JSON. The parser reports an overflow of its stack as a SyntaxError, too.
+        if (error.message === "stack overflow") return 1;
+        event.body = body;
+      }
     }
     const result = run(event, event);
-    try { return JSON.stringify(result); } catch (error) { return null; }
+    try { return JSON.stringify(result); }
+    catch (error) { return error.message === "stack overflow" ? 2 : null; }
   };
 })
 """
+# What nests too deeply for the engine if the runner returns a number.
+_DEEP_VALUES = {1: "argument", 2: "result"}
 _ERROR_NAME_PATTERN = re.compile(r"([A-Za-z]{0,40}Error)\b")
 _STACK_FRAME_PATTERN = re.compile(r"^    at (?:([\w$]{1,60}) \()?<input>:(\d+)\)?$", re.MULTILINE)
 
@@ -237,6 +244,8 @@ class JavaScriptFunction:
             result = run(marked_body, marked_others, large_body or large_others)
         except quickjs.JSException as error:
             raise self._make_error(error) from None
+        if isinstance(result, int):
+            raise TranslatorError(f"its {_DEEP_VALUES[result]} nests too deeply")
         if not isinstance(result, str):
             raise TranslatorError("what it returned is not JSON")
         return result

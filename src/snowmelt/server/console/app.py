@@ -216,10 +216,10 @@ class Console:
         scope = principal.scope
 
         def resolve() -> str:
-            name = to_internal_name(wanted) if wanted else None
-            allowed = name if scope is None else scope.resolve_role(name, principal.user)
+            allowed = wanted if scope is None else scope.resolve_role(wanted, principal.user)
+            name = to_internal_name(allowed) if allowed else None
             with self.parts.database.reading() as connection:
-                return resolve_effective_role(connection, principal.user, allowed)
+                return resolve_effective_role(connection, principal.user, name)
 
         role = await self._run(resolve)
         return Session(self._sessions.begin(principal.user, role, ""), (role,))

@@ -22,6 +22,7 @@ from snowmelt.server.request_process import RequestProcess
 
 _MODULE = "snowmelt.server.console.worker_process"
 _MAX_PROCESSES = 2
+_MAX_WAITING_TASKS = 4
 _REPLAY_TIMEOUT_S = 300.0
 # The first task of a process imports its modules. The first SELECT may compile its kernels.
 _FIRST_TASK_ALLOWANCE_S = 60.0
@@ -121,6 +122,7 @@ class ConsoleWorkers:
         self._idle: list[RequestProcess] = []
         self._busy: set[RequestProcess] = set()
         self._closed = False
+        self._task_count = 0
         self._threads = ThreadPoolExecutor(_MAX_PROCESSES, thread_name_prefix="console-worker")
 
     async def select(self, task: SelectTask) -> SelectResult:
@@ -184,7 +186,19 @@ class ConsoleWorkers:
 
     async def _run(self, request: bytes, timeout_s: float) -> bytes:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(self._request, request, timeout_s))
+        if self._task_count >= _MAX_PROCESSES + _MAX_WAITING_TASKS:
+            raise ServiceBusy(
+                reason=f"{_MAX_PROCESSES} tasks of the console run and {_MAX_WAITING_TASKS} wait. Run"
+                " it again in a minute, or run it in a terminal"
+            )
+        # Only the loop changes it.
+        self._task_count += 1
+        try:
+            return await loop.run_in_executor(
+                self._threads, partial(self._request, request, timeout_s)
+            )
+        finally:
+            self._task_count -= 1
 
     def _request(self, request: bytes, timeout_s: float) -> bytes:
         process, is_new = self._take_process()
@@ -199,7 +213,8 @@ class ConsoleWorkers:
                     self._idle.append(process)
         if response is None:
             reason = (
-                f"it was canceled after {timeout_s:g} s"
+                f"it was canceled after {timeout_s:g} s. Narrow it, for example by LIMIT or WHERE, or"
+                " run it in a terminal, which has no limit of time"
                 if process.timed_out
                 else ("its process was ended. The log has the reason")
             )

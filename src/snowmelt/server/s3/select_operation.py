@@ -368,16 +368,34 @@ def _open_object(call: AuthorizedS3Request, key: str) -> BucketObjectSource:
 def _list_matching_keys(call: AuthorizedS3Request, pattern: str) -> Iterator[str]:
     """Yield the keys that match a prefix or a pattern with `*`, `**` and `?`."""
     prefix = re.split(r"[*?]", pattern, maxsplit=1)[0]
-    matcher = None if prefix == pattern else re.compile(_glob_to_regex(pattern), re.DOTALL)
+    matcher = None if prefix == pattern else compile_key_pattern(pattern)
     for facts in call.list_objects(prefix):
         if matcher is None or matcher.fullmatch(facts.key):
             yield facts.key
 
 
-def _glob_to_regex(pattern: str) -> str:
-    signs = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
-    parts = re.split(r"(\*\*|\*|\?)", pattern)
-    return "".join(signs.get(part) or re.escape(part) for part in parts)
+def compile_key_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern of keys: `**` matches any text, `*` any text without `/`, `?` one character but `/`.
+
+    Text between two stars is matched where it occurs first, and never again. A later occurrence leaves
+    less text for the rest. With backtracking, a few stars would take hours and hold up the service.
+    """
+    first, *rest = pattern.split("**")
+    middle = "".join(f"(?>.*?{_path_to_regex(each, is_last=False)})" for each in rest[:-1])
+    last = "".join(f".*{_path_to_regex(each, is_last=True)}" for each in rest[-1:])
+    expression = _path_to_regex(first, is_last=not rest) + middle + last
+    return re.compile(expression, re.DOTALL)
+
+
+def _path_to_regex(pattern: str, *, is_last: bool) -> str:
+    """Return the expression of a pattern without `**`. `is_last`: it ends at the end of the key."""
+    pieces = [
+        "".join("[^/]" if each == "?" else re.escape(each) for each in piece)
+        for piece in pattern.split("*")
+    ]
+    first, *rest = pieces
+    middle = "".join(f"(?>[^/]*?{piece})" for piece in (rest[:-1] if is_last else rest))
+    return first + middle + "".join(f"[^/]*{piece}" for piece in rest[-1:] if is_last)
 
 
 def _parse_plain_type(accept: str) -> str | None:

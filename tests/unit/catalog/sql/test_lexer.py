@@ -59,3 +59,10 @@ def test_what_is_not_closed_is_shown_where_it_begins(text: str) -> None:
     with pytest.raises(StatementError) as caught:
         tokenize(text)
     assert caught.value.fields["column"] == (4 if "x" in text else 3)
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "0" * 5_000 + "1", "1." + "5" * 5_000])
+def test_a_number_that_python_cannot_convert_is_an_error_of_the_statement(number: str) -> None:
+    with pytest.raises(StatementError, match="at most 1,000 characters") as caught:
+        tokenize(f"SHOW TABLES\n LIMIT {number}")
+    assert (caught.value.fields["line"], caught.value.fields["column"]) == (2, 8)

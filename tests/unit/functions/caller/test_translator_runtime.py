@@ -61,6 +61,16 @@ def test_an_object_that_nests_deeply_is_an_error_or_a_value():
         assert "nests too deeply" in str(error)  # noqa: PT017 - either is right
 
 
+@pytest.mark.parametrize("depth", [3_000, 5_000, 20_000])
+def test_an_object_that_nests_too_deeply_for_the_engine_never_becomes_text(depth: int) -> None:
+    script = JavaScriptFunction("event", "return event.body")
+    deep = b"[" * depth + b"1" + b"]" * depth
+    try:
+        assert script.run(deep, b"{}").encode() == deep
+    except TranslatorError as error:
+        assert "nests too deeply" in str(error)  # noqa: PT017 - either is right
+
+
 def test_half_a_surrogate_pair_and_zeros_pass():
     body = rb'["\ud800","\u0000"]'
     assert json.loads(JavaScriptFunction("e", "return e.body").run(body, b"{}")) == json.loads(body)

@@ -23,6 +23,7 @@ from google.protobuf import (
 )
 
 from snowmelt.errors import SchemaRegistryUnavailable
+from snowmelt.loaders.kafka import schema_registry
 from snowmelt.loaders.kafka.message_rows import MessageInvalid
 from snowmelt.loaders.kafka.registry_decoders import AvroDecoder, ProtobufDecoder
 from snowmelt.loaders.kafka.schema_registry import SchemaRegistry
@@ -45,6 +46,12 @@ def registry() -> Iterator[Registry]:
 def official(registry: Registry) -> Iterator[SchemaRegistryClient]:
     with SchemaRegistryClient({"url": registry.url}) as client:
         yield client
+
+
+@pytest.fixture(autouse=True)
+def wait_for_responses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the client wait for each response: on a busy machine it takes longer than a connector waits."""
+    monkeypatch.setattr(schema_registry, "_RESPONSE_WAIT_S", 200.0)
 
 
 @pytest.fixture

@@ -423,7 +423,7 @@ SOME_UUID = UUID("12345678-1234-5678-1234-567812345678")
         ),
         (LogicalType.VARIANT, pd.NaT, None),
         (LogicalType.FIXED, pd.NA, None),
-        (LogicalType.TIMESTAMP_LTZ, np.datetime64("NaT"), None),
+        (LogicalType.TIMESTAMP_LTZ, np.datetime64("NaT", "us"), None),
         (LogicalType.TIMESTAMP_LTZ, pd.NaT, None),
         (LogicalType.DATE, np.datetime64("1970-02"), 31),
         (
@@ -459,7 +459,7 @@ def test_values_of_other_libraries(
         (LogicalType.VARIANT, [timedelta(1)], "datetime.timedelta"),
         (LogicalType.TEXT, np.datetime64("2021-01-01", "ns"), "numpy.datetime64"),
         (LogicalType.DATE, Colour.TWO, "test_value_rules.Colour"),
-        (LogicalType.TEXT, Path("a"), "pathlib.PosixPath"),
+        (LogicalType.TEXT, Path("a"), "PosixPath"),
         (LogicalType.FIXED, SOME_UUID, "uuid.UUID"),
     ],
 )
