@@ -274,7 +274,7 @@ def test_metrics_tell_how_fresh_tables_are(lake: Lake) -> None:
 def request_token(
     lake: Lake, *, auth: tuple[str, str] | None = None, **form: Any
 ) -> httpx.Response:
-    return httpx.post(f"{lake.uri}/v1/oauth/tokens", data=form, auth=auth)
+    return httpx.post(f"{lake.uri}/v1/oauth/tokens", data=form, auth=auth, timeout=60)
 
 
 def client_form(lake: Lake, **more: str) -> dict[Any, Any]:
@@ -287,7 +287,9 @@ def client_form(lake: Lake, **more: str) -> dict[Any, Any]:
 
 
 def use(lake: Lake, token: Any, path: str = TABLE) -> httpx.Response:
-    return httpx.get(f"{lake.uri}/v1/{path}", headers={"authorization": f"Bearer {token}"})
+    return httpx.get(
+        f"{lake.uri}/v1/{path}", headers={"authorization": f"Bearer {token}"}, timeout=60
+    )
 
 
 def test_an_access_key_is_exchanged_for_a_token(lake: Lake) -> None:
