@@ -28,7 +28,7 @@ def test_either_database_tells_what_waits_and_what_was_migrated(
     with client, client.open_channel("c", table="demo.public.t") as channel:
         channel.insert_rows([{"id": 1}, {"id": 2}, {"id": 3}], offset_token="3")
         channel.wait_for_commit("3", timeout=dt.timedelta(seconds=200))
-    page = httpx.get(f"{service.url}/metrics").text
+    page = httpx.get(f"{service.url}/metrics", timeout=60).text
     values = {family.name: family.samples for family in text_string_to_metric_families(page)}
     assert [sample.value for sample in values["snowmelt_backlog_chunks"]] == [1]
     database = open_and_upgrade_database(service.settings.catalog_url)

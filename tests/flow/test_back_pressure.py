@@ -42,7 +42,10 @@ def migrate(service: ServiceProcess, database: Database) -> None:
 
 def has_refused(service: ServiceProcess) -> bool:
     """Return True if the service has applied back-pressure to a client."""
-    return 'snowmelt_registrations_total{code="7"}' in httpx.get(service.url + "/metrics").text
+    return (
+        'snowmelt_registrations_total{code="7"}'
+        in httpx.get(service.url + "/metrics", timeout=60).text
+    )
 
 
 def test_a_client_waits_until_a_migration_has_caught_up(

@@ -117,7 +117,7 @@ def by_insert_arrow(service: LocalService, rows: list[Row]) -> None:
 def by_row_api(service: LocalService, rows: list[Row]) -> None:
     base = f"{service.url}/v2/streaming"
     channel = "databases/demo/schemas/public/pipes/d-STREAMING/channels/api"
-    opened = httpx.put(f"{base}/{channel}", content=b"{}", trust_env=False)
+    opened = httpx.put(f"{base}/{channel}", content=b"{}", trust_env=False, timeout=60)
     lines = "\n".join(json.dumps(as_texts(row)) for row in rows)
     done = httpx.post(
         f"{base}/data/{channel}/rows",
@@ -125,6 +125,7 @@ def by_row_api(service: LocalService, rows: list[Row]) -> None:
         # Long enough for the reader of columns.
         content=lines + "\n" * 20_000,
         trust_env=False,
+        timeout=60,
     )
     assert done.status_code == 200, done.text
 
@@ -280,7 +281,7 @@ def test_changed_defaults_are_filled_in_each_way(service: LocalService) -> None:
 def test_the_row_api_fills_a_changed_default_at_once(service: LocalService) -> None:
     base = f"{service.url}/v2/streaming"
     channel = "databases/demo/schemas/public/pipes/d-STREAMING/channels/api"
-    with httpx.Client(trust_env=False) as http:
+    with httpx.Client(trust_env=False, timeout=60) as http:
         token = http.put(f"{base}/{channel}", content=b"{}").json()["next_continuation_token"]
         for number, default in enumerate(("'a'", "'b'", "NULL")):
             service.sql(f"ALTER TABLE {TABLE} ALTER COLUMN p SET DEFAULT {default}")
@@ -323,6 +324,7 @@ def test_a_client_that_encodes_rows_itself_is_refused_by_name(service: LocalServ
             "write_mode": "CLOUD_STORAGE",
         },
         trust_env=False,
+        timeout=60,
     ).json()
     assert answer["status_code"] != 0
     assert "column N has the default -1.50" in answer["message"]

@@ -47,7 +47,7 @@ def test_rules_and_dashboard_use_metrics_that_a_service_has() -> None:
     for file in ("prometheus/alerts.yml", "grafana/snowmelt.json"):
         used |= set(re.findall(r"\b(?:snowmelt|process)_\w+", (DEPLOY / file).read_text()))
     with LocalService(s3_port=0) as service:
-        text = httpx.get(f"{service.url}/metrics").text
+        text = httpx.get(f"{service.url}/metrics", timeout=60).text
     known = set()
     for family in text_string_to_metric_families(text):
         suffixes = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}

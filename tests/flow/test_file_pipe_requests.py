@@ -195,6 +195,7 @@ def test_pipes_that_load_no_named_files_are_refused(
             f"{shared_service.url}/v1/data/pipes/{pipe}/insertReport",
             headers=make_headers(user, key_pair),
             trust_env=False,
+            timeout=60,
         )
         for user in ("pipe_reader", "pipe_stranger")
     )

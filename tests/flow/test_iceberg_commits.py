@@ -251,7 +251,7 @@ def test_other_changes_are_refused_by_name(
     body = {"requirements": [], "updates": [update]}
     headers = {"authorization": f"Bearer {lake.token}"}
     url = f"{lake.uri}/v1/DEMO/namespaces/PUBLIC/tables/{name.upper()}"
-    refused = httpx.post(url, json=body, headers=headers)
+    refused = httpx.post(url, json=body, headers=headers, timeout=60)
     assert refused.status_code == status
     assert message in refused.json()["error"]["message"]
 

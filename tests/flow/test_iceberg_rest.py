@@ -155,7 +155,7 @@ def test_a_table_exists_or_not(lake: Lake) -> None:
     headers = {"authorization": f"Bearer {lake.token}"}
     base = f"{lake.uri}/v1/DEMO/namespaces/PUBLIC"
     statuses = {
-        path: httpx.head(f"{base}{path}", headers=headers).status_code
+        path: httpx.head(f"{base}{path}", headers=headers, timeout=60).status_code
         for path in ("", "/tables/T", "/tables/t", "/tables/OTHER", "/tables/NOTHING")
     }
     assert statuses == {
@@ -175,20 +175,24 @@ def test_unknown_paths_and_changes_are_refused_by_name(lake: Lake) -> None:
         ("POST", "DEMO/namespaces/PUBLIC/tables"),
         ("DELETE", TABLE),
     ):
-        answer = httpx.request(method, f"{lake.uri}/v1/{path}", headers=headers, json={})
+        answer = httpx.request(
+            method, f"{lake.uri}/v1/{path}", headers=headers, json={}, timeout=60
+        )
         assert error_of(answer) == (406, "UnsupportedOperationException"), (method, path)
 
 
 def test_a_report_of_metrics_is_accepted(lake: Lake) -> None:
     headers = {"authorization": f"Bearer {lake.token}"}
     report = {"report-type": "scan-report", "table-name": "T"}
-    answer = httpx.post(f"{lake.uri}/v1/{TABLE}/metrics", headers=headers, json=report)
+    answer = httpx.post(f"{lake.uri}/v1/{TABLE}/metrics", headers=headers, json=report, timeout=60)
     assert answer.status_code == 204
 
 
 def test_an_oversized_body_is_refused(lake: Lake) -> None:
     headers = {"authorization": f"Bearer {lake.token}"}
-    answer = httpx.post(f"{lake.uri}/v1/{TABLE}/metrics", headers=headers, content=b"x" * (2 << 20))
+    answer = httpx.post(
+        f"{lake.uri}/v1/{TABLE}/metrics", headers=headers, content=b"x" * (2 << 20), timeout=60
+    )
     assert error_of(answer)[0] == 413
 
 
@@ -258,7 +262,7 @@ def test_a_dropped_table_is_not_found_and_a_new_one_is_another(lake: Lake) -> No
 
 def test_metrics_tell_how_fresh_tables_are(lake: Lake) -> None:
     lake.get(TABLE)
-    page = httpx.get(f"{lake.service.url}/metrics").text
+    page = httpx.get(f"{lake.service.url}/metrics", timeout=60).text
     found = dict(
         line.split(" ") for line in page.splitlines() if line.startswith("snowmelt_publications_")
     )

@@ -105,7 +105,9 @@ def stream(url: str, key_pair: KeyPair) -> list[str]:
     assert isinstance(key, rsa.RSAPrivateKey)
     token = KeyPairTokenProvider("ANY", "LOADER", key, SystemClock()).get_token()
     headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
-    answer = httpx.post(f"{url}/v1/streaming/channels/open/", content="{", headers=headers)
+    answer = httpx.post(
+        f"{url}/v1/streaming/channels/open/", content="{", headers=headers, timeout=60
+    )
     assert answer.status_code == 400
     return [token]
 
@@ -137,8 +139,8 @@ def keep_objects(url: str, key: AccessKey) -> list[str]:
     client.create_bucket(Bucket="kept")
     client.put_object(Bucket="kept", Key="k.csv", Body=b"a,b\n1,2\n")
     presigned = client.generate_presigned_url("get_object", {"Bucket": "kept", "Key": "k.csv"})
-    assert httpx.get(presigned).text == "a,b\n1,2\n"
-    assert httpx.get(presigned + "x").status_code == 403
+    assert httpx.get(presigned, timeout=60).text == "a,b\n1,2\n"
+    assert httpx.get(presigned + "x", timeout=60).status_code == 403
     for sql in ("SELECT * FROM S3Object", "SELECT nonsense FROM"):
         with contextlib.suppress(ClientError):
             answer = client.select_object_content(
@@ -161,5 +163,6 @@ def refusals(url: str) -> None:
             f"{url}/v1/streaming/channels/open/",
             content=body,
             headers={"authorization": f"Bearer {wrong}", "content-type": "application/json"},
+            timeout=60,
         )
         assert answer.status_code == 401

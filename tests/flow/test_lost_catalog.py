@@ -34,7 +34,7 @@ def test_a_service_whose_catalog_is_gone_says_so_and_commits_nothing(
     kept = catalog.rename(service.data_dir / "kept.db")
     if happened == "replaced":
         catalog.write_bytes(kept.read_bytes())
-    answer = httpx.get(f"{service.url}/healthz", trust_env=False)
+    answer = httpx.get(f"{service.url}/healthz", trust_env=False, timeout=60)
     assert answer.status_code == 503
     assert f"catalog.db was {happened} while in use" in answer.json()["catalog"]
     channel.insert_row({"id": 2}, "2")
@@ -42,7 +42,7 @@ def test_a_service_whose_catalog_is_gone_says_so_and_commits_nothing(
         channel.wait_for_commit("2", timeout=dt.timedelta(seconds=3))
     # The restored file is the same file, so the service continues with it.
     kept.rename(catalog)
-    assert httpx.get(f"{service.url}/healthz", trust_env=False).status_code == 200
+    assert httpx.get(f"{service.url}/healthz", trust_env=False, timeout=60).status_code == 200
 
 
 @pytest.mark.parametrize("setting", ["port", "s3_port"])

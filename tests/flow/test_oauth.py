@@ -91,6 +91,7 @@ def test_columns_are_added_as_a_role_of_the_token_only(service: ServiceProcess) 
             "Authorization": f"Bearer {token(scp='session:role:loading')}",
             "X-Snowflake-Authorization-Token-Type": "OAUTH",
         },
+        timeout=60,
     )
     assert answer.json()["error"] == "role_not_granted"
     assert "does not allow role SHAPING" in answer.text
@@ -108,6 +109,7 @@ def test_a_token_for_a_role_gives_no_other_role(service: ServiceProcess) -> None
                 "Authorization": f"Bearer {token(scp='session:role:loading')}",
                 "X-Snowflake-Authorization-Token-Type": "OAUTH",
             },
+            timeout=60,
         )
 
     assert run("SHOW GRANTS TO ROLE loading").status_code == 200

@@ -273,6 +273,7 @@ def configured(house: House, key_pair: KeyPair) -> dict[str, Any]:
         f"{service.url}/v1/streaming/client/configure/",
         content=json.dumps({"role": None}),
         headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+        timeout=60,
     )
     return cast("dict[str, Any]", answer.json())
 

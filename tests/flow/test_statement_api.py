@@ -187,7 +187,11 @@ def test_any_http_client_may_send_statements_as_to_the_sql_api(account: Account)
 
     def post(**body: Any) -> httpx.Response:
         return httpx.post(
-            f"{account.service.url}/api/v2/statements", json=body, headers=headers, trust_env=False
+            f"{account.service.url}/api/v2/statements",
+            json=body,
+            headers=headers,
+            trust_env=False,
+            timeout=60,
         )
 
     answer = post(statement=f"SHOW SCHEMAS IN DATABASE {account.database}", timeout=60)
@@ -200,7 +204,12 @@ def test_any_http_client_may_send_statements_as_to_the_sql_api(account: Account)
         .json()["message"]
         .endswith("bindings are not supported. Write values into the statement.")
     )
-    assert httpx.get(f"{account.service.url}/api/v2/statements", trust_env=False).status_code == 405
+    assert (
+        httpx.get(
+            f"{account.service.url}/api/v2/statements", trust_env=False, timeout=60
+        ).status_code
+        == 405
+    )
 
 
 def test_copy_runs_on_the_service_for_account_admins_only(account: Account, tmp_path: Path) -> None:

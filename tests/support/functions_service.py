@@ -67,4 +67,4 @@ def message(response: Any) -> Any:
 
 def client(url: Any) -> httpx.Client:
     # Otherwise, each client loads certificates, which takes longer than the test.
-    return httpx.Client(base_url=url, trust_env=False, verify=False)
+    return httpx.Client(base_url=url, trust_env=False, verify=False, timeout=60)

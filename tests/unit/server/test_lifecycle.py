@@ -71,16 +71,18 @@ def test_a_taken_port_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path) 
 @pytest.mark.slow
 def test_in_development_no_token_is_needed(tmp_path: Path) -> None:
     with EmbeddedService(tmp_path, dev=True) as service:
-        answer = httpx.post(f"{service.url}/v1/streaming/client/configure/", json={})
+        answer = httpx.post(f"{service.url}/v1/streaming/client/configure/", json={}, timeout=60)
         assert answer.json()["status_code"] == 0
         assert answer.json()["prefix"]
         for path in ("api/v2/statements", PULL_PATH[1:], "v1/data/pipes/d.s.p/s3Events"):
             deep = b'{"x":' + b"[" * 100_000
             headers = {"content-type": "application/json"}
-            answer = httpx.post(f"{service.url}/{path}", headers=headers, content=deep)
+            answer = httpx.post(f"{service.url}/{path}", headers=headers, content=deep, timeout=60)
             assert answer.status_code == 400, (path, answer.text)
         answer = httpx.post(
-            f"{service.url}/api/v2/statements", json={"statement": " " * (1 << 20) + "SHOW TABLES"}
+            f"{service.url}/api/v2/statements",
+            json={"statement": " " * (1 << 20) + "SHOW TABLES"},
+            timeout=60,
         )
         assert answer.status_code == 400
         assert "at most 1,048,576" in answer.text
@@ -91,10 +93,10 @@ def test_in_development_no_token_is_needed(tmp_path: Path) -> None:
             "v1/data/pipes/d.s.p/s3Events",
             "iceberg/v1/D/namespaces/S/tables/T",
         ):
-            answer = httpx.post(f"{service.url}/{path}", headers=simple, content="{}")
+            answer = httpx.post(f"{service.url}/{path}", headers=simple, content="{}", timeout=60)
             assert answer.status_code == 401, answer.text
     with EmbeddedService(tmp_path) as service:
-        answer = httpx.post(f"{service.url}/v1/streaming/client/configure/", json={})
+        answer = httpx.post(f"{service.url}/v1/streaming/client/configure/", json={}, timeout=60)
         assert answer.status_code == 401
 
 

@@ -98,8 +98,8 @@ def test_the_age_of_the_last_backup_is_shown(service: EmbeddedService) -> None:
 @pytest.mark.slow
 def test_paths_of_strangers_are_no_labels(service: EmbeddedService) -> None:
     for number in range(3):
-        assert httpx.get(f"{service.url}/nothing/{number}").status_code == 404
-    httpx.post(f"{service.url}/v1/streaming/channels/open/", json={})
+        assert httpx.get(f"{service.url}/nothing/{number}", timeout=60).status_code == 404
+    httpx.post(f"{service.url}/v1/streaming/channels/open/", json={}, timeout=60)
     requests = read(service.url)["snowmelt_http_requests_total"]
     assert requests["streaming", "other", "404"] == 3
     assert requests["streaming", "/v1/streaming/channels/open", "401"] == 1
@@ -111,7 +111,7 @@ def test_the_s3_port_is_counted_by_operation(tmp_path: Path) -> None:
         tmp_path / "data", migrate=False, s3_port=free_port(), dev=True
     ) as service:
         url = service.service.settings.s3_port
-        found = httpx.get(f"http://127.0.0.1:{url}/")
+        found = httpx.get(f"http://127.0.0.1:{url}/", timeout=60)
         requests = read(service.url)
     counted = requests["snowmelt_http_requests_total"]
     assert counted["s3", "list_buckets", str(found.status_code)] == 1
@@ -126,6 +126,8 @@ def test_a_token_is_asked_for_where_one_is_set(tmp_path: Path) -> None:
         tmp_path / "data", migrate=False, metrics_token_file=str(secret)
     ) as service:
         for headers in ({}, {"authorization": "Bearer nonsense"}, {"authorization": "Basic x"}):
-            assert httpx.get(f"{service.url}/metrics", headers=headers).status_code == 401
+            assert (
+                httpx.get(f"{service.url}/metrics", headers=headers, timeout=60).status_code == 401
+            )
         headers = {"authorization": "Bearer only-for-prometheus"}
         assert read(service.url, headers=headers)["snowmelt_catalog_answered"] == {(): 1}
