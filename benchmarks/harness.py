@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +23,8 @@ from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.client.client import Client
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
+
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 # Lets benchmarks that import this module first also import the servers and engines of the tests.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -36,6 +40,18 @@ def list_findings(data_dir: Path) -> list[str]:
     if not found or "summary" not in found[-1]:
         raise RuntimeError(f"The check failed with status {done.returncode}: {done.stderr}")
     return [f"{each['finding']}: {each['detail']}" for each in found[:-1]]
+
+
+def processor_s(process_id: int) -> float:
+    """Return the processor time of a process and its children in seconds."""
+    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    children = [
+        int(child)
+        for task in Path(f"/proc/{process_id}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+    # Four numbers: user and system time of the process, and of children that have ended.
+    return sum(map(int, fields[11:15])) / _TICKS + sum(map(processor_s, children))
 
 
 def key_pair() -> tuple[str, str]:
@@ -55,9 +71,17 @@ def key_pair() -> tuple[str, str]:
 class Running:
     """Context with a running `snowmelt serve` on a free port, with the default durability."""
 
-    def __init__(self, folder: Path | None = None, *, empty: bool = False, **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        empty: bool = False,
+        niceness: int = 0,
+        **settings: Any,
+    ) -> None:
         """Prepare a service; with `empty` without a database and a user."""
         self._is_empty = empty
+        self._niceness = niceness
         self._own: tempfile.TemporaryDirectory[str] | None = None
         if folder is None:
             self._own = tempfile.TemporaryDirectory(prefix="snowmelt-bench-")
@@ -101,6 +125,8 @@ class Running:
         environment = os.environ | self.settings.to_environment()
         log = (self.folder / "service.log").open("ab")
         command = [sys.executable, "-m", "snowmelt", "serve"]
+        if self._niceness:
+            command = ["nice", "-n", str(self._niceness), *command]
         self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         for _ in range(300):
             try:
@@ -128,3 +154,38 @@ class Running:
     def client(self, **options: Any) -> Client:
         """Open an SDK client."""
         return Client(self.url, user="bench", private_key=self.private_key, **options)
+
+
+class Secure(Running):
+    """Service with TLS."""
+
+    def __init__(self, folder: Path) -> None:
+        certs = folder / "certs"
+        command = [sys.executable, "-m", "snowmelt", "cert", "--out", str(certs)]
+        subprocess.run(command, check=True, capture_output=True)
+        self.ca = certs / "ca.pem"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            s3_port = probe.getsockname()[1]
+        pair: dict[str, Any] = {
+            "tls_cert": str(certs / "server.pem"),
+            "tls_key": str(certs / "server.key"),
+        }
+        super().__init__(folder / "data", s3_port=s3_port, **pair)
+        self.url = self.url.replace("http:", "https:")
+
+    def start(self) -> None:
+        """Start the service and wait until it responds."""
+        environment = os.environ | self.settings.to_environment()
+        log = (self.folder / "service.log").open("ab")
+        command = [sys.executable, "-m", "snowmelt", "serve"]
+        self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        trust = ssl.create_default_context(cafile=str(self.ca))
+        for _ in range(300):
+            try:
+                urllib.request.urlopen(f"{self.url}/healthz", context=trust, timeout=2).close()
+            except OSError:
+                time.sleep(0.1)
+            else:
+                return
+        raise RuntimeError((self.folder / "service.log").read_text())

@@ -13,6 +13,7 @@ import multiprocessing
 import time
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ from snowmelt.wire.streaming import (
     OpenChannelResponse,
     RegisterBlobsRequest,
     RegisterBlobsResponse,
+    ResponseCode,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +53,17 @@ STATISTICS = statistics_to_message(SCHEMA, collect_statistics(ROWS, SCHEMA))
 TABLE = "bench.public.registrations"
 _LENGTH = b"content-length: "
 _answers = msgspec.json.Decoder(RegisterBlobsResponse)
+
+
+class Stage(Enum):
+    """What the load writes to the stage: nothing, the same blob at each path, or a blob of each request.
+
+    A service that verifies needs a blob of each request, a secondary needs any.
+    """
+
+    NOTHING = "nothing"
+    SAME_BLOB = "same blob"
+    OWN_BLOBS = "own blobs"
 
 
 @dataclass(frozen=True)
@@ -123,8 +136,8 @@ class Connection(asyncio.Protocol):
 class Channel:
     """One channel that registers one-chunk blobs of 100 rows."""
 
-    def __init__(self, connection: Connection, number: int, *, staged: bool) -> None:
-        self.connection, self.number, self.staged = connection, number, staged
+    def __init__(self, connection: Connection, number: int, stage: Stage) -> None:
+        self.connection, self.number, self.uses = connection, number, stage
         self.sequence = 0
         self.blob: Blob | None = None
 
@@ -139,8 +152,13 @@ class Channel:
         database, schema, table = TABLE.split(".")
         request = {"request_id": f"{self.prefix}_0", "role": None, "channel": f"c{self.number}"}
         request |= {"database": database, "schema": schema, "table": table}
-        answer = await self._post("/v1/streaming/channels/open/", request)
-        self.opened = msgspec.json.decode(answer, type=OpenChannelResponse)
+        while True:
+            answer = await self._post("/v1/streaming/channels/open/", request)
+            self.opened = msgspec.json.decode(answer, type=OpenChannelResponse)
+            # In a failover group, an open waits until the last commit of the channel is replicated.
+            if self.opened.status_code != ResponseCode.TRY_AGAIN:
+                break
+            await asyncio.sleep(0.1)
         if self.opened.status_code:
             raise RuntimeError(self.opened.message)
         assert self.opened.encryption_key is not None
@@ -158,9 +176,9 @@ class Channel:
         self.row_sequencer += 1
         path = make_blob_path(dt.datetime.now(dt.UTC), self.prefix, self.number, self.sequence)
         # If the service does not read the stage, one blob serves for all requests.
-        if self.staged or self.blob is None:
+        if self.uses is Stage.OWN_BLOBS or self.blob is None:
             self.blob = build_blob(path, [ChunkInput(ROWS, SCHEMA, self.key)])
-        if self.staged:
+        if self.uses is not Stage.NOTHING:
             target = self.stage / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(self.blob.data)
@@ -204,8 +222,8 @@ class Channel:
             raise RuntimeError(f"refused: {verdict}")
 
 
-async def _run(url: str, token: str, per_s: float, seconds: float, staged: bool) -> Measured:
-    channels = [Channel(Connection(url, token), n, staged=staged) for n in range(CONNECTIONS)]
+async def _run(url: str, token: str, per_s: float, seconds: float, stage: Stage) -> Measured:
+    channels = [Channel(Connection(url, token), n, stage) for n in range(CONNECTIONS)]
     for channel in channels:
         await channel.open()
     count = int(per_s * seconds / CONNECTIONS)
@@ -248,20 +266,29 @@ def _child(pipe: Pipe, *arguments: Any) -> None:
     import uvloop
 
     gc.disable()
-    pipe.send(uvloop.run(_run(*arguments)))
+    try:
+        pipe.send(uvloop.run(_run(*arguments)))
+    except Exception as error:
+        pipe.send(error)
 
 
-def drive(running: Running, per_s: float, seconds: float, *, staged: bool) -> Measured:
-    """Register chunks from a separate process."""
+def drive(running: Running, per_s: float, seconds: float, stage: Stage) -> Measured:
+    """Register chunks from a separate process.
+
+    Raises:
+        RuntimeError: If the service does not open a channel, or rejects a chunk.
+    """
     token = KeyPairTokenProvider(
         "127", "bench", load_private_key(running.private_key), SystemClock()
     ).get_token()
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    arguments = (theirs, running.url, token, per_s, seconds, staged)
+    arguments = (theirs, running.url, token, per_s, seconds, stage)
     process = context.Process(target=_child, args=arguments)
     process.start()
     theirs.close()
-    measured: Measured = ours.recv()
+    measured: Measured | Exception = ours.recv()
     process.join()
+    if isinstance(measured, Exception):
+        raise measured
     return measured

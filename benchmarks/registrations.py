@@ -15,16 +15,14 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import hashlib
-import itertools
 import os
 import statistics
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from harness import Running
-from registering_load import STATISTICS, TABLE, Measured, drive
+from harness import Running, processor_s
+from postgres_server import postgres_settings
+from registering_load import STATISTICS, TABLE, Measured, Stage, drive
 from report import Report
 
 from snowmelt.catalog import model
@@ -33,7 +31,7 @@ from snowmelt.catalog.objects.tables import find_table
 from snowmelt.schema.types import TableName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -82,48 +80,18 @@ def _grow(running: Running, chunks: int) -> None:
     os.sync()
 
 
-def _processor_s(process_id: int) -> float:
-    """Return the processor time of a process and its children in seconds."""
-    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
-    children = [
-        int(child)
-        for task in Path(f"/proc/{process_id}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
-    # Four numbers: user and system time of the process, and of children that have ended.
-    return sum(map(int, fields[11:15])) / _TICKS + sum(map(_processor_s, children))
-
-
-@contextmanager
-def _postgres() -> Iterator[Callable[[], dict[str, object]]]:
-    """Run a durable PostgreSQL server. Yield a factory of settings for a new database."""
-    import psycopg
-    from postgres_server import running_postgres
-
-    with running_postgres() as url:
-        numbers = itertools.count()
-
-        def settings() -> dict[str, object]:
-            name = f"bench_{next(numbers)}"
-            with psycopg.connect(url, autocommit=True) as admin:
-                admin.execute(f"CREATE DATABASE {name}")
-            return {"catalog_url": f"{url.rpartition('/')[0]}/{name}"}
-
-        yield settings
-
-
 def _driven(
     report: Report,
     names: tuple[str, str],
     running: Running,
     per_s: int,
     seconds: float,
-    staged: bool,
+    stage: Stage,
 ) -> Measured:
     """Run the load once and add a row to the report."""
-    before = _processor_s(running.started.pid)
-    measured = drive(running, per_s, seconds, staged=staged)
-    service_s = _processor_s(running.started.pid) - before
+    before = processor_s(running.started.pid)
+    measured = drive(running, per_s, seconds, stage)
+    service_s = processor_s(running.started.pid) - before
     report.add(
         *names,
         f"{per_s:,}",
@@ -150,13 +118,15 @@ def _measure(
         [("metadata", {"verify": "off"})] if not options.only_blobs else []
     )
     for kind, given in (*loads, *[verified, opted_out] * options.turns):
-        staged = "verify" not in given
-        rates = options.blobs_per_s if staged else (*options.slower, options.per_s)
+        stage = Stage.NOTHING if "verify" in given else Stage.OWN_BLOBS
+        rates = (
+            options.blobs_per_s if stage is Stage.OWN_BLOBS else (*options.slower, options.per_s)
+        )
         with Running(**given, **settings()) as running:
             running.execute(create)
-            drive(running, 500, 2, staged=staged)
+            drive(running, 500, 2, stage)
             for per_s in rates:
-                _driven(report, (name, kind), running, per_s, options.seconds, staged)
+                _driven(report, (name, kind), running, per_s, options.seconds, stage)
     if options.only_blobs:
         return
     with Running(verify="off", **settings()) as running:
@@ -164,10 +134,11 @@ def _measure(
         times = {}
         for chunks in (1_000, 1_000_000):
             _grow(running, chunks)
-            drive(running, 300, 2, staged=False)
+            drive(running, 300, 2, Stage.NOTHING)
             kind = f"metadata, {chunks:,} chunks there"
             times[chunks] = statistics.median(
-                _driven(report, (name, kind), running, 300, 5, False).p50_ms for _ in range(3)
+                _driven(report, (name, kind), running, 300, 5, Stage.NOTHING).p50_ms
+                for _ in range(3)
             )
         report.remark(
             f"{name}: one registration at 10⁶ chunks takes "
@@ -196,7 +167,7 @@ def main() -> None:
     if options.only != "postgresql":
         _measure(report, "SQLite", options, dict)
     if options.only != "sqlite":
-        with _postgres() as settings:
+        with postgres_settings() as settings:
             _measure(report, "PostgreSQL", options, settings)
     report.keep()
 

@@ -1,26 +1,38 @@
-"""Benchmark of replication: how far a secondary is behind.
+"""Benchmark of replication: what a group costs the primary, how far a secondary is behind, and failover.
 
-    uv run python benchmarks/replication.py [--seconds 20] [--rows-per-s 50000]
+    uv run python benchmarks/replication.py [--seconds 20] [--rows-per-s 50000] [--per-s 6000] [--turns 3]
 
-A client streams rows. For each chunk, the time from its registration at the primary until the catalog of
-the secondary has it.
+Lag: a client streams rows. For each chunk, the time from its registration at the primary until the
+catalog of the secondary has it. Cost: registrations through HTTP with the given rate as the limit, in
+turns without and with a group that a secondary follows. The service does not read the stage. The
+secondary has a catalog on SQLite and runs with niceness 19, because it is another machine in reality.
+Failover: the primary is killed while a client with both addresses streams. From the start of the statement
+PRIMARY until the first commit in the catalog of the new primary, and until the client is told of its first
+committed offset token there.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime as dt
+import statistics
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import sqlalchemy as sa
-from harness import Running
-from registering_load import TABLE
+from harness import Running, processor_s
+from postgres_server import postgres_settings
+from registering_load import TABLE, Stage, drive
 from report import Report
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.objects import failover_groups
+from snowmelt.client.client import Client
+from snowmelt.errors import SnowmeltError
 
 _CREATE = f"CREATE OR REPLACE TABLE {TABLE} (id NUMBER(18,0) NOT NULL)"
 _BATCH = 1_000
@@ -50,12 +62,18 @@ def _join(primary: Running, secondary: Running) -> None:
     database.close()
 
 
+def _read_seq(database: Database) -> int:
+    with database.reading() as connection:
+        found = connection.execute(sa.select(sa.func.max(model.tables.c.last_seq))).scalar()
+    return int(found or 0)
+
+
 def _read_last_seq(running: Running) -> int:
     database = open_and_upgrade_database(running.settings.catalog_url)
-    with database.reading() as connection:
-        found = connection.execute(sa.select(sa.func.max(model.tables.c.last_seq))).scalar_one()
-    database.close()
-    return int(found)
+    try:
+        return _read_seq(database)
+    finally:
+        database.close()
 
 
 def _measure_lag(report: Report, options: argparse.Namespace) -> None:
@@ -69,11 +87,8 @@ def _measure_lag(report: Report, options: argparse.Namespace) -> None:
         def watch() -> None:
             last = 0
             while not done.wait(0.005):
-                with database.reading() as connection:
-                    seq = connection.execute(
-                        sa.select(sa.func.max(model.tables.c.last_seq))
-                    ).scalar()
-                if seq is not None and seq > last:
+                seq = _read_seq(database)
+                if seq > last:
                     last = seq
                     seen.append((seq, time.time()))
 
@@ -114,14 +129,134 @@ def _measure_lag(report: Report, options: argparse.Namespace) -> None:
     report.add("lag p99, s", f"{lags[int(len(lags) * 0.99)]:.2f}", "≤ 2")
 
 
+def _measure_cost(
+    report: Report,
+    name: str,
+    goal: str,
+    options: argparse.Namespace,
+    make_settings: Callable[[], dict[str, Any]],
+) -> None:
+    rates: dict[str, list[float]] = {"without a group": [], "with a group": []}
+    used: dict[str, list[float]] = {kind: [] for kind in rates}
+    for _ in range(options.turns):
+        for kind in rates:
+            with (
+                Running(verify="off", **make_settings()) as primary,
+                Running(empty=True, niceness=19) as secondary,
+            ):
+                primary.execute(_CREATE)
+                if kind == "with a group":
+                    _join(primary, secondary)
+                drive(primary, 500, 2, Stage.SAME_BLOB)
+                before = processor_s(primary.started.pid)
+                measured = drive(primary, options.per_s, options.cost_seconds, Stage.SAME_BLOB)
+                count = int(options.per_s * options.cost_seconds)
+                used[kind].append((processor_s(primary.started.pid) - before) / count * 1e6)
+                rates[kind].append(measured.per_s)
+                print(name, kind, f"{measured.per_s:,.0f}", f"{used[kind][-1]:.0f} µs", flush=True)
+    for kind, found in rates.items():
+        report.add(
+            f"registrations/s {kind}, {name}",
+            f"{statistics.median(found):,.0f} ({min(found):,.0f} to {max(found):,.0f})",
+            "",
+        )
+        report.add(
+            f"processor time of the primary per registration {kind}, {name}, µs",
+            f"{statistics.median(used[kind]):.0f}",
+            "",
+        )
+    medians = {kind: statistics.median(found) for kind, found in rates.items()}
+    cost = 1 - medians["with a group"] / medians["without a group"]
+    report.add(f"cost of the group in registrations/s, {name}", f"{cost * 100:.1f} %", goal)
+
+
+class _Streaming:
+    """A client with both addresses that streams, and opens its channel again at the new primary."""
+
+    def __init__(self, primary: Running, secondary: Running) -> None:
+        self.last_token = 0
+        self._stop = threading.Event()
+        self._client = Client(
+            f"{primary.url},{secondary.url}",
+            user="bench",
+            private_key=primary.private_key,
+            max_client_lag=dt.timedelta(milliseconds=100),
+        )
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it."""
+        self._stop.set()
+        self._thread.join()
+        self._client.close()
+
+    def _run(self) -> None:
+        channel = self._client.open_channel("failover", table=TABLE)
+        number = 0
+        while not self._stop.wait(0.02):
+            try:
+                channel.insert_rows([{"id": number + 1}], offset_token=str(number + 1))
+                number += 1
+                self.last_token = int(channel.latest_committed_offset_token() or 0)
+            except SnowmeltError:
+                with contextlib.suppress(SnowmeltError):
+                    number = int(channel.resume() or 0)
+
+
+def _measure_failover(report: Report, options: argparse.Namespace) -> None:
+    commits: list[float] = []
+    answers: list[float] = []
+    for _ in range(options.turns):
+        with Running() as primary, Running(empty=True) as secondary:
+            primary.execute(_CREATE)
+            _join(primary, secondary)
+            streaming = _Streaming(primary, secondary)
+            while streaming.last_token < 50:
+                time.sleep(0.05)
+            primary.started.kill()
+            primary.started.wait()
+            time.sleep(2)
+            database = open_and_upgrade_database(secondary.settings.catalog_url)
+            token, seq = streaming.last_token, _read_seq(database)
+            began = time.monotonic()
+            secondary.execute("ALTER FAILOVER GROUP g PRIMARY")
+            while _read_seq(database) == seq:
+                time.sleep(0.005)
+            commits.append(time.monotonic() - began)
+            while streaming.last_token <= token:
+                time.sleep(0.005)
+            answers.append(time.monotonic() - began)
+            database.close()
+            streaming.stop()
+    for what, found, goal in (
+        ("first commit at the new primary, s after the statement", commits, "≤ 30"),
+        ("first committed token told to the SDK, s after the statement", answers, "≤ 5"),
+    ):
+        text = f"{statistics.median(found):.2f} (worst of {len(found)}: {max(found):.2f})"
+        report.add(what, text, goal)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rows-per-s", type=int, default=50_000)
+    parser.add_argument("--per-s", type=int, default=6_000)
+    parser.add_argument("--cost-seconds", type=float, default=5)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--only", choices=("lag", "cost", "failover"))
     options = parser.parse_args()
     report = Report("replication", "Replication between two sites", ("what", "measured", "goal"))
-    _measure_lag(report, options)
-    report.keep()
+    if options.only in {None, "lag"}:
+        _measure_lag(report, options)
+    if options.only in {None, "failover"}:
+        _measure_failover(report, options)
+    if options.only in {None, "cost"}:
+        _measure_cost(report, "SQLite", "≤ 7 %", options, dict)
+        with postgres_settings() as settings:
+            _measure_cost(report, "PostgreSQL", "≤ 10 %", options, settings)
+    if options.only is None:
+        report.keep()
 
 
 if __name__ == "__main__":

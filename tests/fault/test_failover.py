@@ -5,16 +5,18 @@ from __future__ import annotations
 import datetime as dt
 import signal
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import snowmelt
-from fixtures.service import KeyPair, ServiceProcess
+from fixtures.s3 import Seaweed
+from fixtures.service import KeyPair
 from snowmelt.errors import SnowmeltError
 from snowmelt.failpoints import Failpoint
-from support.served_sites import ServedSites, wait_until
+from support.served_sites import ServedSite, ServedSites, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -29,10 +31,48 @@ POINTS = [
 
 @pytest.fixture
 def sites(tmp_path: Path, key_pair: KeyPair) -> Iterator[ServedSites]:
-    found = ServedSites(tmp_path, key_pair)
-    found.start()
-    yield found
-    found.stop()
+    """Two sites of one service each, on SQLite and folders."""
+    first, second = (ServedSite(tmp_path / name) for name in ("site1", "site2"))
+    yield from serve(ServedSites(tmp_path, key_pair, first, second))
+
+
+@pytest.fixture(params=["folders", "folder and bucket", "buckets"])
+def any_sites(
+    request: pytest.FixtureRequest, tmp_path: Path, key_pair: KeyPair
+) -> Iterator[ServedSites]:
+    """Two sites; one in a bucket has two services and a catalog on PostgreSQL."""
+    in_buckets = {"folders": 0, "folder and bucket": 1, "buckets": 2}[request.param]
+    first = make_site("site1", request) if in_buckets == 2 else ServedSite(tmp_path / "site1")
+    second = make_site("site2", request) if in_buckets else ServedSite(tmp_path / "site2")
+    yield from serve(ServedSites(tmp_path, key_pair, first, second))
+
+
+def make_site(name: str, request: pytest.FixtureRequest) -> ServedSite:
+    """Return a site of two services, with stage and warehouse in a bucket and PostgreSQL as catalog."""
+    seaweed: Seaweed = request.getfixturevalue("seaweed")
+    monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+    for variable, value in seaweed.environment.items():
+        monkeypatch.setenv(variable, value)
+    database = "postgres_url" if name == "site1" else "empty_postgres_url"
+    place = f"s3://behind/{name}-{uuid.uuid4().hex[:8]}"
+    return ServedSite(
+        request.getfixturevalue("tmp_path") / name,
+        catalog_url=request.getfixturevalue(database),
+        services=2,
+        environment={
+            "SNOWMELT_STAGE_URL": f"{place}/stage",
+            "SNOWMELT_WAREHOUSE_URL": f"{place}/warehouse",
+        },
+    )
+
+
+def serve(sites: ServedSites) -> Iterator[ServedSites]:
+    """Start sites, and end them."""
+    try:
+        sites.start()
+        yield sites
+    finally:
+        sites.stop()
 
 
 class Source:
@@ -107,11 +147,13 @@ def finish(sites: ServedSites, source: Source) -> None:
         assert sites.find_errors(site) == []
 
 
-def wait_for_rows(sites: ServedSites, site: ServiceProcess, more_than: int) -> None:
+def wait_for_rows(sites: ServedSites, site: ServedSite, more_than: int) -> None:
     wait_until(lambda: len(sites.read_state(site)[0]) > more_than, "no row arrives")
 
 
-def test_a_site_that_is_killed_is_replaced_and_joins_again(sites: ServedSites) -> None:
+@pytest.mark.postgres
+def test_a_site_that_is_killed_is_replaced_and_joins_again(any_sites: ServedSites) -> None:
+    sites = any_sites
     source = Source(sites)
     source.start()
     wait_for_rows(sites, sites.second, 50)

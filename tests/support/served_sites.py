@@ -1,22 +1,26 @@
-"""Two services, each with its own catalog, stage and warehouse, in one failover group."""
+"""Two sites, each with its own catalog, stage and warehouse, in one failover group."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import snowmelt
 from fixtures.service import KeyPair, ServiceProcess, prepare_loading
+from fixtures.services import Balancer
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
+from snowmelt.catalog.statements.executor import StatementResult
 from snowmelt.catalog.streaming.channels import find_channel
 from snowmelt.clock import SystemClock
+from snowmelt.config import Settings
 from snowmelt.integrity.checker import CheckSettings, IntegrityChecker
+from snowmelt.replication.state_export import INLINE_BYTES
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
@@ -37,41 +41,119 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-class ServedSites:
-    """Sites SITE1 (first the primary) and SITE2."""
+class ServedSite:
+    """Services that share catalog, stage, warehouse and master key, behind one address."""
 
     def __init__(
         self,
         folder: Path,
-        key_pair: KeyPair,
-        catalog_urls: tuple[str | None, str | None] = (None, None),
+        *,
+        catalog_url: str | None = None,
+        services: int = 1,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Prepare the services. Several need a catalog on PostgreSQL.
+
+        Stage and warehouse are in the folder, unless the environment names others.
+        """
+        shared = {"SNOWMELT_MIGRATE": "1", "SNOWMELT_MIGRATE_INTERVAL_S": "0.5"}
+        if services > 1:
+            shared |= {
+                f"SNOWMELT_{name}": str(folder / value)
+                for name, value in (
+                    ("STAGE_URL", "stage"),
+                    ("WAREHOUSE_URL", "warehouse"),
+                    ("KEYS_DIR", "keys"),
+                    ("OBJECTS_DIR", "objects"),
+                )
+            }
+        shared |= environment or {}
+        folder.mkdir()
+        self.folder = folder
+        self._balancers: list[Balancer] = []
+        places: list[tuple[dict[str, str], Path]] = [({}, folder)]
+        if services > 1:
+            ports = [free_port() for _ in range(services)]
+            endpoint = self._balance(ports)
+            places = [
+                (
+                    {"SNOWMELT_STAGE_ENDPOINT": endpoint, "SNOWMELT_S3_PORT": str(port)},
+                    folder / f"service{port}",
+                )
+                for port in ports
+            ]
+        self.services = [
+            ServiceProcess(place, free_port(), catalog_url, shared | own) for own, place in places
+        ]
+        self.url = self.services[0].url
+        if services > 1:
+            self.url = self._balance([service.port for service in self.services])
+
+    def _balance(self, ports: list[int]) -> str:
+        self._balancers.append(Balancer(ports))
+        return self._balancers[-1].url
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of commands at the site."""
+        service = self.services[0]
+        return Settings.from_environment(
+            service.environment, data_dir=service.data_dir, catalog_url=service.catalog_url
+        )
+
+    def start(self, **options: Any) -> None:
+        """Start all services."""
+        for service in self.services:
+            service.start(**options)
+
+    def kill(self) -> None:
+        """Kill all services that run."""
+        for service in self.services:
+            if service.process is not None and service.process.poll() is None:
+                service.kill()
+
+    def stop(self) -> None:
+        """Stop all services in order."""
+        for service in self.services:
+            service.stop()
+
+    def sql(self, *texts: str) -> StatementResult:
+        """Run statements on the catalog."""
+        return self.services[0].sql(*texts)
+
+    def close(self) -> None:
+        """Kill what runs, and close the address."""
+        self.kill()
+        for balancer in self._balancers:
+            balancer.close()
+
+
+class ServedSites:
+    """Sites SITE1 (first the primary) and SITE2."""
+
+    def __init__(
+        self, folder: Path, key_pair: KeyPair, first: ServedSite, second: ServedSite
     ) -> None:
         self.key_pair = key_pair
         self.key_file = folder / "replica.pem"
         self.key_file.write_text(key_pair.private_pem)
         self.key_file.chmod(0o600)
-        self.sites = [
-            ServiceProcess(
-                folder / f"site{number}",
-                free_port(),
-                url,
-                {"SNOWMELT_MIGRATE": "1", "SNOWMELT_MIGRATE_INTERVAL_S": "0.5"},
-            )
-            for number, url in enumerate(catalog_urls, 1)
-        ]
-        self.first, self.second = self.sites
+        self.sites = [first, second]
+        self.first, self.second = first, second
 
     def start(self) -> None:
         """Start both, and let the second follow the first."""
         for site in self.sites:
             site.start()
-        prepare_loading(self.first, self.key_pair)
+        prepare_loading(self.first.services[0], self.key_pair)
         self.first.sql(
             "CREATE ROLE replication",
             f"CREATE USER replicator RSA_PUBLIC_KEY = '{self.key_pair.public_base64}' "
             "DEFAULT_ROLE = replication",
             "GRANT ROLE replication TO USER replicator",
             "GRANT REPLICATE ON ACCOUNT TO ROLE replication",
+            # A whole state is too large for one response.
+            f"CREATE DATABASE large COMMENT = '{'x' * INLINE_BYTES}'",
             "CREATE FAILOVER GROUP g ALLOWED_ACCOUNTS = site2 SITE = site1 "
             + self._clauses(self.first),
         )
@@ -84,10 +166,9 @@ class ServedSites:
     def stop(self) -> None:
         """Kill what runs."""
         for site in self.sites:
-            if site.process is not None and site.process.poll() is None:
-                site.kill()
+            site.close()
 
-    def client(self, *sites: ServiceProcess, **options: Any) -> snowmelt.Client:
+    def client(self, *sites: ServedSite, **options: Any) -> snowmelt.Client:
         """Return a client that knows the addresses of these sites."""
         return snowmelt.Client(
             ",".join(site.url for site in sites),
@@ -96,14 +177,22 @@ class ServedSites:
             **options,
         )
 
-    def show(self, site: ServiceProcess) -> dict[str, Any]:
+    def show(self, site: ServedSite) -> dict[str, Any]:
         """Return the row of SHOW FAILOVER GROUPS."""
         found = site.sql("SHOW FAILOVER GROUPS")
         return dict(zip(found.columns, found.rows[0], strict=True))
 
-    def wait_for_role(self, site: ServiceProcess, role: str) -> None:
+    def wait_for_role(self, site: ServedSite, role: str) -> None:
         """Wait until a site has a role."""
-        wait_until(lambda: self.show(site)["role"] == role, f"{site.data_dir} is not {role}")
+        wait_until(lambda: self.show(site)["role"] == role, f"{site.folder} is not {role}")
+
+    def wait_until_started_again(self, site: ServedSite) -> None:
+        """Wait until the services of a site serve the history of its new primary."""
+        text = "the service has started again"
+        wait_until(
+            lambda: all(text in service.log for service in site.services),
+            f"{site.folder} serves its old history",
+        )
 
     def wait_until_followed(self) -> None:
         """Wait until a follower may be promoted."""
@@ -118,7 +207,7 @@ class ServedSites:
             lambda: self.read_state(self.first) == self.read_state(self.second), "sites differ"
         )
 
-    def read_state(self, site: ServiceProcess) -> tuple[list[int], str | None]:
+    def read_state(self, site: ServedSite) -> tuple[list[int], str | None]:
         """Return the rows and the token of channel C, as the catalog of a site has them."""
         settings = site.settings
         database = open_and_upgrade_database(settings.catalog_url)
@@ -139,7 +228,7 @@ class ServedSites:
         numbers = sorted(int(number) for number in rows["ID"].to_pylist())
         return numbers, None if channel is None else channel.offset_token
 
-    def find_errors(self, site: ServiceProcess) -> list[str]:
+    def find_errors(self, site: ServedSite) -> list[str]:
         """Return what a deep check of a site finds."""
         settings = site.settings
         database = open_and_upgrade_database(settings.catalog_url)
@@ -159,7 +248,7 @@ class ServedSites:
         finally:
             database.close()
 
-    def run_site_process(self, site: ServiceProcess, fault: str) -> forked_processes.Popen:
+    def run_site_process(self, site: ServedSite, fault: str) -> forked_processes.Popen:
         """Start the process that follows, which ends at a point."""
         return forked_processes.Popen(
             [sys.executable, "-m", "snowmelt.server.replication.site_process"],
@@ -170,7 +259,7 @@ class ServedSites:
             },
         )
 
-    def _clauses(self, site: ServiceProcess) -> str:
+    def _clauses(self, site: ServedSite) -> str:
         return (
             f"ADDRESSES = ('{site.url}') USER = 'replicator' PRIVATE_KEY = 'file:{self.key_file}'"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import sqlalchemy as sa
@@ -14,7 +15,7 @@ from snowmelt.buckets.local_bucket import LocalBucket
 from snowmelt.buckets.mounted_store_bucket import MountedBucket
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import ACCOUNTADMIN, PUBLIC
-from snowmelt.catalog.objects import s3_buckets
+from snowmelt.catalog.objects import failover_groups, s3_buckets
 from snowmelt.catalog.objects.s3_buckets import BucketPrivileges, BucketRecord
 from snowmelt.catalog.security import access_control
 from snowmelt.clock import Clock
@@ -28,6 +29,16 @@ from snowmelt.errors import (
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import Store
 from snowmelt.storage.store_factory import open_store
+
+# Number of a bucket without a record, at a secondary whose primary does not have the mount.
+NO_BUCKET_ID = 0
+
+
+class Mount(NamedTuple):
+    """An existing location that a bucket serves."""
+
+    url: str
+    store: Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +78,7 @@ class BucketRegistry:
         files: LocalStore,
         clock: Clock,
         *,
-        mounts: Mapping[str, Store] | None = None,
+        mounts: Mapping[str, Mount] | None = None,
     ) -> None:
         self.database = database
         self.files = files
@@ -160,11 +171,19 @@ class BucketRegistry:
         except NotFound:
             raise S3Error("NoSuchBucket", BucketName=access.record.name) from None
 
+    def register_mounts(self) -> None:
+        """Create or correct the records of the mounts, if this site accepts writes."""
+        for name, mount in self._mounts.items():
+            register_mount(self.database, self.clock, name, mount.url)
+
     def _find_bucket(self, connection: sa.Connection, name: str) -> BucketRecord:
         try:
             record = s3_buckets.find_bucket(connection, name)
         except NotFound:
-            raise S3Error("NoSuchBucket", BucketName=name) from None
+            mount = self._mounts.get(name)
+            if mount is None:
+                raise S3Error("NoSuchBucket", BucketName=name) from None
+            record = register_mount(self.database, self.clock, name, mount.url)
         if not self._is_backend_mounted(record):
             raise S3Error("NoSuchBucket", BucketName=name)
         return record
@@ -174,7 +193,7 @@ class BucketRegistry:
 
     def _open_bucket(self, record: BucketRecord) -> Bucket:
         if record.backend is not None:
-            return MountedBucket(record, self.database, self._mounts[record.name])
+            return MountedBucket(record, self.database, self._mounts[record.name].store)
         return LocalBucket(record, self.database, self.files, self.clock)
 
     def _name_taken_error(self, user: str, name: str) -> S3Error:
@@ -187,7 +206,7 @@ class BucketRegistry:
         return S3Error(code, BucketName=name)
 
 
-def mount_backends(database: Database, clock: Clock, urls: str) -> dict[str, Store]:
+def mount_backends(database: Database, clock: Clock, urls: str) -> dict[str, Mount]:
     """Open the locations of `--backend`, and register each as a bucket of ACCOUNTADMIN.
 
     `urls` has URLs or folders, separated by commas. `name=url` sets the name of the bucket. By
@@ -196,64 +215,68 @@ def mount_backends(database: Database, clock: Clock, urls: str) -> dict[str, Sto
     Raises:
         ConfigurationError: If a location cannot be opened, or another bucket has the name.
     """
-    mounts: dict[str, Store] = {}
+    mounts: dict[str, Mount] = {}
     for text in filter(None, (each.strip() for each in urls.split(","))):
         name, url = _parse_backend(text)
         if name in mounts:
             raise ConfigurationError(setting="s3_backend", reason=f"{name} is there twice")
-        mounts[name] = open_store(url)
-        with database.writing() as connection:
-            _register_mount(connection, name, url, clock)
+        mounts[name] = Mount(url, open_store(url))
+        register_mount(database, clock, name, url)
     return mounts
 
 
-def mount_stage(database: Database, clock: Clock, name: str, stage: Store) -> dict[str, Store]:
+def mount_stage(database: Database, clock: Clock, name: str, stage: Store) -> dict[str, Mount]:
     """Register a bucket of ACCOUNTADMIN for the stage. Return the bucket and its record.
 
     Raises:
         ConfigurationError: If a bucket with objects has that name.
     """
-    with database.writing() as connection:
-        _register_mount(connection, name, stage.url, clock)
-    return {name: stage}
+    register_mount(database, clock, name, stage.url)
+    return {name: Mount(stage.url, stage)}
 
 
-def register_warehouse_bucket(
-    database: Database, clock: Clock, name: str, url: str
-) -> BucketRecord:
-    """Return the record of the bucket of table files. Creates the record if it is missing.
+def register_mount(database: Database, clock: Clock, name: str, url: str) -> BucketRecord:
+    """Return the record of a bucket that serves an existing location.
 
-    The registry does not serve this bucket, because only credentials of the Iceberg REST catalog
-    may access table files.
+    Creates or corrects the record. A secondary has the records of its primary, and writes none: if the
+    primary has no such bucket, the result is not stored and has the number NO_BUCKET_ID.
 
     Raises:
         ConfigurationError: If a bucket with objects has that name.
     """
+    with database.reading() as connection:
+        record = _find_mount(connection, name, url)
+        if record is not None and record.backend == url:
+            return record
+        if not failover_groups.is_writable(connection):
+            return record or BucketRecord(NO_BUCKET_ID, name, ACCOUNTADMIN, url, None, clock.now())
     with database.writing() as connection:
-        _register_mount(connection, name, url, clock)
-        return s3_buckets.find_bucket(connection, name)
-
-
-def _register_mount(connection: sa.Connection, name: str, url: str, clock: Clock) -> None:
-    try:
-        record = s3_buckets.find_bucket(connection, name)
-    except NotFound:
+        record = _find_mount(connection, name, url)
+        if record is not None:
+            s3_buckets.set_backend(connection, record, url)
+            return s3_buckets.find_bucket(connection, name)
         try:
-            s3_buckets.create_bucket(
+            return s3_buckets.create_bucket(
                 connection, name, owner=ACCOUNTADMIN, now=clock.now(), backend=url
             )
         except BucketNameInvalid as error:
             raise ConfigurationError(
                 setting="s3_backend", reason=f"{error} Give another: name={url}"
             ) from None
-        return
+
+
+def _find_mount(connection: sa.Connection, name: str, url: str) -> BucketRecord | None:
+    try:
+        record = s3_buckets.find_bucket(connection, name)
+    except NotFound:
+        return None
     if record.backend is None:
         raise ConfigurationError(
             setting="s3_backend",
             reason=f"there is a bucket {name} with objects of its own; give another name (x={url}),"
             " or drop that bucket",
         )
-    s3_buckets.set_backend(connection, record, url)
+    return record
 
 
 def _parse_backend(text: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -508,6 +509,19 @@ class Channel:
             ChannelFenced: If another client has opened the channel.
             ChannelInvalid: If the rows cannot be committed.
         """
+        self.prepare_wait(token)(timeout)
+
+    def prepare_wait(self, token: str | None = None) -> Callable[[dt.timedelta | None], None]:
+        """Return a function that waits as `wait_for_commit` does, for what is inserted now.
+
+        Args:
+            token: As for `wait_for_commit`.
+
+        Raises:
+            TokenNotInserted: If this object did not insert the token, or it is too old to track.
+            ChannelFenced: If another client has opened the channel.
+            ChannelInvalid: If the rows cannot be committed.
+        """
         sequencer = self._pending_rows.find_row_sequencer(self._state, token)
         if sequencer is None:
             raise TokenNotInserted(
@@ -515,7 +529,7 @@ class Channel:
                 channel=self.name,
                 committed=repr(self._state.committed_token),
             )
-        self._wait_for_row_sequencer(sequencer, token, timeout)
+        return partial(self._wait_for_row_sequencer, sequencer, token)
 
     def latest_committed_offset_token(self) -> str | None:
         """Request the last committed offset token from the service. Return None if there is none.

@@ -7,7 +7,7 @@ import contextlib
 import io
 import logging
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -38,7 +38,7 @@ from snowmelt.errors import (
     SnowmeltError,
 )
 from snowmelt.failpoints import Failpoint
-from snowmelt.replication.object_copy import ObjectCopier, ObjectTarget
+from snowmelt.replication.object_copy import ObjectCopier, ObjectTarget, ReadRange
 from snowmelt.replication.protocol import (
     PullRequest,
     PullResponse,
@@ -58,9 +58,6 @@ _LEASE_TTL_S = 10.0
 # How often a primary whose followers are silent asks whether one of them was promoted.
 _PEER_INTERVAL_S = 2.0
 _SPOOL_BYTES = 8 << 20
-
-# Reads a range of an object, or of the content of a state: returns its size and the bytes.
-_ReadContent = Callable[[StoreName | None, str, int], tuple[int, bytes]]
 
 
 class SiteWorker:
@@ -117,7 +114,8 @@ class SiteWorker:
         silent = [
             slot
             for slot in slots
-            if (instant - slot.requested_at).total_seconds() > FOLLOWER_TTL_S / 2
+            if group.kind == "FAILOVER"
+            and (instant - slot.requested_at).total_seconds() > FOLLOWER_TTL_S / 2
         ]
         for slot in silent:
             if slot.url is not None and self._fence_if_replaced(group, slot.url):
@@ -230,7 +228,7 @@ class SiteWorker:
     ) -> None:
         last_sign = self._clock.monotonic()
 
-        def read_range(store: StoreName | None, path: str, offset: int) -> tuple[int, bytes]:
+        def read_range(store: StoreName, path: str, offset: int) -> tuple[int, bytes]:
             body = ReadRequest(group=group.name, store=store, path=path, offset=offset)
             data = transport.post_idempotent(READ_PATH, msgspec.json.encode(body))
             found = msgspec.msgpack.decode(data, type=ReadResponse)
@@ -305,8 +303,8 @@ def _pull(transport: Transport, request: PullRequest) -> PullResponse:
     return msgspec.msgpack.decode(data, type=PullResponse)
 
 
-def _open_content(response: PullResponse, read: _ReadContent) -> BinaryIO:
-    if response.content_id is None:
+def _open_content(response: PullResponse, read: ReadRange) -> BinaryIO:
+    if response.content_path is None:
         return io.BytesIO(response.content)
     file = cast("BinaryIO", tempfile.SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115 - the caller closes it
     try:
@@ -318,10 +316,10 @@ def _open_content(response: PullResponse, read: _ReadContent) -> BinaryIO:
     return file
 
 
-def _read_content(response: PullResponse, read: _ReadContent) -> Iterator[bytes]:
+def _read_content(response: PullResponse, read: ReadRange) -> Iterator[bytes]:
     offset = 0
     while offset < response.content_bytes:
-        size, data = read(None, response.content_id or "", offset)
+        size, data = read("stage", response.content_path or "", offset)
         if size != response.content_bytes or not data:
             raise ServiceUnavailable(url="the primary", reason="it has dropped the state")
         yield data

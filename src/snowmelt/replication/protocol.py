@@ -70,7 +70,7 @@ class PullResponse(msgspec.Struct, kw_only=True):
         protected_from: First state without which a follower must not be promoted.
         state_at: Time of the state by the primary's clock, microseconds since 1970.
         content: The difference, if it is small.
-        content_id: Under which name it is read otherwise.
+        content_path: Path in the stage of the primary from which it is read otherwise.
         content_bytes: Its size.
     """
 
@@ -92,18 +92,18 @@ class PullResponse(msgspec.Struct, kw_only=True):
     warehouse_root: str = ""
     catalog_version: str = ""
     content: bytes = b""
-    content_id: str | None = None
+    content_path: str | None = None
     content_bytes: int = 0
 
 
 class ReadRequest(msgspec.Struct, kw_only=True):
-    """Asks for a range of an object, or of a state (`store` is None)."""
+    """Asks for a range of an object."""
 
     group: str
+    store: StoreName
     path: str
     offset: int = 0
     length: int = READ_BYTES
-    store: StoreName | None = None
 
 
 class ReadResponse(msgspec.Struct):

@@ -119,7 +119,6 @@ class ServiceComponents:
         if self.console is not None:
             self.console.close()
         self.row_api.close()
-        self.replication.close()
         self.channel_service.write_batcher.close()
         self.registrar.close()
         self.decoder_pool.close()

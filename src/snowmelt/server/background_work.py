@@ -40,6 +40,7 @@ from snowmelt.server.child_process import start_child, stop_child
 from snowmelt.server.file_pipe_process import FilePipeSupervisor
 from snowmelt.server.replication.site_supervisor import LineWatch, SiteSupervisor
 from snowmelt.storage.store_factory import open_store
+from snowmelt.wire.sites import STATES_FOLDER
 
 if TYPE_CHECKING:
     from snowmelt.server.app import ServiceComponents
@@ -365,7 +366,7 @@ class Housekeeping:
         self._prune_history()
 
     def _delete_orphaned_row_files(self) -> None:
-        """Delete row files without a request. Runs at most once an hour."""
+        """Delete row files without a request, and states for secondaries. Runs at most once an hour."""
         service = self._service
         if service.clock.monotonic() < self._next_row_file_cleanup_at:
             return
@@ -374,8 +375,9 @@ class Housekeeping:
         old: list[str] = []
         for found in service.stage.list():
             self._raise_if_stopping()
-            if found.modified_at <= before and is_uploaded_row_file_name(
-                found.path.partition("/")[2]
+            folder, _, name = found.path.partition("/")
+            if found.modified_at <= before and (
+                folder == STATES_FOLDER or is_uploaded_row_file_name(name)
             ):
                 old.append(found.path)
         for path in old:

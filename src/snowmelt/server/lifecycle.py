@@ -158,6 +158,7 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
     running.run()
     while running.starts_again and not is_ending:
         running = RunningService(settings)
+        _log.info("the service has started again with the history of the primary")
         running.run()
     say("Snowmelt has stopped.")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+# Folder of the stage with large states that followers read in pieces.
+STATES_FOLDER = "replica-states"
 PULL_PATH = "/v1/snowmelt/replication/pull"
 READ_PATH = "/v1/snowmelt/replication/read"
 STATE_PATH = "/v1/snowmelt/replication/state"

@@ -262,10 +262,11 @@ class ChunkChannelMessage(msgspec.Struct):
 class ChunkMetadata(msgspec.Struct):
     """One chunk of a blob: its location, its channels and its contents.
 
-    `parts` and `rowless` are Snowmelt extensions. If the rows of one row sequencer of a channel are
+    `parts`, `rowless` and `schema_version` are Snowmelt extensions. If the rows of one row sequencer of a channel are
     in several chunks, `parts` is the number of these chunks in the request. They are committed
     together or not at all. A `rowless` chunk has no rows, and only advances the offset tokens of
-    its channels.
+    its channels. `schema_version` is the version of the columns whose defaults the client has filled.
+    Without it, the client fills none.
     """
 
     database: str | None = None
@@ -282,6 +283,7 @@ class ChunkMetadata(msgspec.Struct):
     last_insert_time_in_ms: int | None = None
     parts: int = 1
     rowless: bool = False
+    schema_version: int | None = None
 
 
 class BlobStats(msgspec.Struct):

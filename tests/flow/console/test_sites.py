@@ -10,11 +10,11 @@ import pytest
 import sqlalchemy as sa
 
 from fixtures.browser import ConsoleUser, open_browser
-from fixtures.service import KeyPair, ServiceProcess
+from fixtures.service import KeyPair
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.client.console import ConsoleClient
-from support.served_sites import ServedSites
+from support.served_sites import ServedSite, ServedSites
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -24,13 +24,14 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def sites(tmp_path: Path, key_pair: KeyPair) -> Iterator[ServedSites]:
-    found = ServedSites(tmp_path, key_pair)
+    first, second = (ServedSite(tmp_path / name) for name in ("site1", "site2"))
+    found = ServedSites(tmp_path, key_pair, first, second)
     found.start()
     yield found
     found.stop()
 
 
-def move_last_request(site: ServiceProcess, seconds: int) -> None:
+def move_last_request(site: ServedSite, seconds: int) -> None:
     """Move the last requests of the secondaries into the past."""
     database = open_and_upgrade_database(site.settings.catalog_url)
     column = model.replica_slots.c.requested_at
@@ -54,7 +55,7 @@ def test_the_sites_page_follows_a_failover(sites: ServedSites, browser: Browser)
         f"CREATE USER clerk RSA_PUBLIC_KEY = '{public}' DEFAULT_ROLE = public",
     )
 
-    def open_site(site: ServiceProcess, name: str) -> ConsoleUser:
+    def open_site(site: ServedSite, name: str) -> ConsoleUser:
         private = sites.key_pair.private_pem
         with ConsoleClient(site.url, user=name, private_key=private) as client:
             code = client.fetch("/login-codes")["code"]
@@ -94,6 +95,7 @@ def test_the_sites_page_follows_a_failover(sites: ServedSites, browser: Browser)
     page.get_by_text("Site SITE1 may follow this site").wait_for()
     sites.first.start()
     sites.wait_for_role(sites.first, "secondary")
+    sites.wait_until_started_again(sites.first)
     page.get_by_text("This site is the primary, and its secondary follows it.").wait_for()
     page = first.go("/sites")
     page.get_by_role("heading", name="Diverged changes").wait_for()

@@ -375,6 +375,14 @@ maintenance_runs = _define_table(
     _partial_index("ix_maintenance_runs_running", "table_id", where="state = 'running'"),
 )
 
+# Runs of `snowmelt backup` on this installation. `destination` is the URL of the backup.
+backups = _define_table(
+    "backups",
+    "backup_id text!, destination text, state text, started_at time, ended_at time?,"
+    "point_id text?, objects bigint?, bytes bigint?, message text?",
+    sa.Index("ix_backups_started_at", "started_at"),
+)
+
 # Snapshots published by the Iceberg REST catalog, and files of rows that are not migrated yet.
 # A fresh file has the rows of the chunks in (from_seq, to_seq]; `entry` is its manifest entry.
 fresh_files = _define_table(
@@ -503,7 +511,7 @@ diverged_changes = _define_table(
 # installation.
 LOCAL_TABLES = frozenset(
     {
-        *("deployment", "services", "sightings", "dropped_files"),
+        *("deployment", "services", "sightings", "dropped_files", "backups"),
         *("fresh_files", "published_snapshots", "snapshot_demand", "uploads", "upload_parts"),
         *(
             "failover_groups",

@@ -220,7 +220,11 @@ def create_replica(
     """
     _require_no_group(connection)
     for kind_name, table in (("database", model.databases), ("bucket", model.buckets)):
-        row = connection.execute(sa.select(table.c.name).limit(1)).first()
+        query = sa.select(table.c.name).limit(1)
+        if table is model.buckets:
+            # The service itself creates those of existing locations.
+            query = query.where(table.c.backend.is_(None))
+        row = connection.execute(query).first()
         if row is not None:
             raise GroupConflict(
                 reason=f"This installation has the {kind_name} {row.name}. A replica needs an empty "
@@ -573,6 +577,19 @@ def _insert_group(
 def list_diverged_changes(connection: sa.Connection) -> list[sa.Row[tuple[object, ...]]]:
     """Return what former lines of this site had alone, oldest first."""
     return list(connection.execute(sa.select(_DIVERGED).order_by(_DIVERGED.c.change_id)))
+
+
+def require_failover(group: FailoverGroup, site: str) -> None:
+    """Check that a site of the group can have been promoted.
+
+    Raises:
+        GroupConflict: If it is a replication group, whose replicas are never promoted.
+    """
+    if group.kind != "FAILOVER":
+        raise GroupConflict(
+            reason=f"Site {site} claims a higher epoch, and group {group.name} is a replication group, "
+            "whose replicas are never promoted"
+        )
 
 
 def require_known_sites(settings: GroupSettings, site: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
@@ -24,24 +24,24 @@ from snowmelt.errors import (
     InternalError,
     ObjectMissing,
     PrivilegeMissing,
-    RequestMalformed,
     SnowmeltError,
 )
 from snowmelt.schema.types import to_display_name
 from snowmelt.server.error_responses import ServerResponse
 from snowmelt.server.middleware import AuthenticatedRequest, PostRoute
+from snowmelt.server.streaming_routes import decode_message
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import Store
 from snowmelt.table.warehouse_paths import Warehouse
-from snowmelt.wire.sites import PULL_PATH, READ_PATH, STATE_PATH, SiteState
+from snowmelt.wire.sites import PULL_PATH, READ_PATH, STATE_PATH, STATES_FOLDER, SiteState
 
 if TYPE_CHECKING:
     from snowmelt.backup.creation import BackupSource
     from snowmelt.replication.state_export import StateSource
 
+_BLOCK_BYTES = 1 << 20
 _MAX_WAIT_S = 10.0
 _POLL_S = 0.05
-_Request = TypeVar("_Request")
 
 
 class ReplicationRoutes:
@@ -66,8 +66,8 @@ class ReplicationRoutes:
         self._threads = threads
         self._lock = threading.Lock()
         self._states: tuple[BackupSource, StateSource] | None = None
-        # Contents that followers read in pieces: the newest of each site.
-        self._contents: dict[str, tuple[str, BinaryIO]] = {}
+        # Paths of contents in the stage that followers read in pieces, by site.
+        self._contents: dict[str, str] = {}
 
     def make_post_routes(self) -> dict[str, PostRoute]:
         """Return the routes by path, without trailing slash."""
@@ -76,13 +76,6 @@ class ReplicationRoutes:
             READ_PATH: PostRoute(self.read),
             STATE_PATH: PostRoute(self.describe_site, allows_anonymous=True),
         }
-
-    def close(self) -> None:
-        """Free the contents that are still to be read."""
-        with self._lock:
-            contents, self._contents = self._contents, {}
-        for _, file in contents.values():
-            file.close()
 
     async def pull(self, call: AuthenticatedRequest) -> ServerResponse:
         """Wait for changes, and return the next state."""
@@ -110,7 +103,7 @@ class ReplicationRoutes:
     async def _pull(self, call: AuthenticatedRequest) -> bytes:
         from snowmelt.replication.protocol import PullRequest
 
-        request = _decode(call.body, PullRequest)
+        request = decode_message(call.body, PullRequest)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._threads, self._require_privilege, call)
         states = await loop.run_in_executor(self._threads, self._open)
@@ -122,36 +115,44 @@ class ReplicationRoutes:
 
         def respond() -> bytes:
             response, file = states.respond(request)
+            if not request.keeps:
+                # The follower has read everything that it asked for before.
+                self._delete_content(request.site)
             if file is not None:
-                response.content_id = self._keep(request.site, file)
+                response.content_path = self._keep(request.site, file)
             return msgspec.msgpack.encode(response)
 
         return await loop.run_in_executor(self._threads, respond)
 
-    def _keep(self, site: str, file: BinaryIO) -> str:
-        content_id = secrets.token_hex(16)
+    def _delete_content(self, site: str) -> None:
         with self._lock:
-            old = self._contents.get(site)
-            self._contents[site] = (content_id, file)
-        if old is not None:
-            old[1].close()
-        return content_id
+            path = self._contents.pop(site, None)
+        if path is not None:
+            self._stage.delete(path)
+
+    def _keep(self, site: str, file: BinaryIO) -> str:
+        """Write a content to the stage, where all services of this site can read it."""
+        path = f"{STATES_FOLDER}/{secrets.token_hex(16)}"
+        writer = self._stage.open_writer(path)
+        try:
+            with file:
+                file.seek(0)
+                while block := file.read(_BLOCK_BYTES):
+                    writer.write(block)
+            writer.finish()
+        finally:
+            writer.abort()
+        with self._lock:
+            self._contents[site] = path
+        return path
 
     def _read(self, call: AuthenticatedRequest) -> bytes:
         from snowmelt.replication.protocol import READ_BYTES, ReadRequest, ReadResponse
 
-        request = _decode(call.body, ReadRequest)
+        request = decode_message(call.body, ReadRequest)
         self._require_privilege(call)
         length = max(min(request.length, READ_BYTES), 0)
         offset = max(request.offset, 0)
-        if request.store is None:
-            with self._lock:
-                for content_id, file in self._contents.values():
-                    if content_id == request.path:
-                        size = file.seek(0, 2)
-                        file.seek(offset)
-                        return msgspec.msgpack.encode(ReadResponse(size, file.read(length)))
-            return msgspec.msgpack.encode(ReadResponse(-1))
         self._open()
         if self._states is None:
             raise InternalError("The routes of replication have no source.")
@@ -206,10 +207,3 @@ class ReplicationRoutes:
                 raise PrivilegeMissing(
                     role=to_display_name(role), privilege=REPLICATE, object="the account"
                 )
-
-
-def _decode(body: bytes, message: type[_Request]) -> _Request:
-    try:
-        return msgspec.json.decode(body, type=message)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise RequestMalformed(reason=str(error)) from None

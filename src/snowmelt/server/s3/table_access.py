@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from snowmelt.buckets.bucket import ObjectMetadata, ObjectUpload, UploadCompletion
-from snowmelt.buckets.bucket_registry import BucketAccess, register_warehouse_bucket
+from snowmelt.buckets.bucket_registry import NO_BUCKET_ID, BucketAccess, register_mount
 from snowmelt.buckets.errors import S3Error
 from snowmelt.buckets.mounted_store_bucket import MountedBucket
 from snowmelt.buckets.write_once_bucket import WriteOnceBucket
@@ -70,10 +70,7 @@ class TableFileAccess:
         self._database = database
         self._warehouse = warehouse
         self._clock = clock
-        record = register_warehouse_bucket(database, clock, WAREHOUSE_BUCKET, warehouse.url)
-        self._record = dataclasses.replace(record, name=warehouse.public_bucket)
-        self._bucket = MountedBucket(self._record, database, warehouse.store)
-        self._growing_bucket = _GrowingBucket(self._bucket)
+        self._open_bucket()
         # Time until which a cached privilege of a role on a table is valid.
         self._allowed_until: dict[tuple[str, str, int, bool], float] = {}
         self._lock = threading.Lock()
@@ -102,6 +99,9 @@ class TableFileAccess:
         if writes and is_published_path(path):
             raise S3Error("AccessDenied", "Snowmelt alone writes this folder.")
         self._require_privilege(key, writes=writes)
+        if writes and self._record.bucket_id == NO_BUCKET_ID:
+            # This site was a secondary.
+            self._open_bucket()
         full_path = f"{key.folder}{path}"
         privileges = BucketPrivileges(
             is_owner=False,
@@ -112,6 +112,14 @@ class TableFileAccess:
             dataclasses.replace(request, key=full_path),
             BucketAccess(key.user, self._record, privileges, bucket),
         )
+
+    def _open_bucket(self) -> None:
+        # The registry does not serve this bucket, because only credentials of the Iceberg REST catalog
+        # may access table files.
+        record = register_mount(self._database, self._clock, WAREHOUSE_BUCKET, self._warehouse.url)
+        self._record = dataclasses.replace(record, name=self._warehouse.public_bucket)
+        self._bucket = MountedBucket(self._record, self._database, self._warehouse.store)
+        self._growing_bucket = _GrowingBucket(self._bucket)
 
     def _require_privilege(self, key: TableCredentials, *, writes: bool) -> None:
         now = self._clock.monotonic()
