@@ -437,6 +437,7 @@ def state_mark(state: str) -> Html:
         "copying": "busy",
         "closing": "note",
         "not connected": "note",
+        "not run yet": "note",
         "silent": "bad",
         "fenced": "bad",
         "note": "note",
