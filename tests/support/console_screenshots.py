@@ -1,8 +1,8 @@
 """Takes screenshots of the console's pages in both themes and two widths, for the documentation.
 
-    python tests/support/console_screenshots.py [FOLDER]
+    python tests/support/console_screenshots.py [FOLDER [PAGE …]]
 
-Writes PNG files of at most 60 kB each.
+Writes PNG files of at most 60 kB each, of all pages or of those that are named.
 """
 
 from __future__ import annotations
@@ -166,33 +166,30 @@ def unfilter(kind: int, line: Any, above: Any) -> Any:
 def main() -> int:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(parents=True, exist_ok=True)
+    chosen = sys.argv[2:] or list(PAGES)
     with LocalService(console="write") as service, sync_playwright() as playwright:
         fill(service)
         key = access_key(service)
         launched = playwright.chromium.launch(
             executable_path=find_or_install_browser(), args=["--no-sandbox", "--disable-gpu"]
         )
-        for theme in ("light", "dark"):
-            for width, height in ((1100, 800), (390, 800)):
-                user = open_browser(
-                    launched,
-                    service.url,
-                    color_scheme=theme,
-                    viewport={"width": width, "height": height},
-                )
-                user.log_in(key)
-                for name, path in PAGES.items():
-                    page = user.go(path)
-                    if name in {"query", "select"}:
-                        page.get_by_role("button", name="Run").click()
-                        page.get_by_role("heading", name="Result").wait_for()
+        user = open_browser(launched, service.url)
+        user.log_in(key)
+        for name in chosen:
+            page = user.go(PAGES[name])
+            if name in {"query", "select"}:
+                page.get_by_role("button", name="Run").click()
+                page.get_by_role("heading", name="Result").wait_for()
+            for theme in ("light", "dark"):
+                for width, height in ((1100, 800), (390, 800)):
+                    page.emulate_media(color_scheme=theme)
+                    page.set_viewport_size({"width": width, "height": height})
                     shot = shrink(page.screenshot(full_page=False))
                     file = folder / f"{name}-{theme}-{width}.png"
                     file.write_bytes(shot)
                     wide = page.evaluate("document.documentElement.scrollWidth")
                     mark = "" if len(shot) <= MAX_BYTES and wide <= width else "  TOO MUCH"
                     print(f"{file.name:34} {len(shot):7,} bytes, {wide} wide{mark}")
-                user.context.close()
         launched.close()
     return 0
 

@@ -44,7 +44,7 @@ def test_a_token_and_a_row_lead_to_blob_and_native_file(
     page.get_by_text("The rows are in a native file").wait_for()
     page.get_by_role("cell", name="0 to 1").wait_for()
     assert re.search(r"T\w*/.*\.parquet", page.locator("main").inner_text())
-    page.get_by_text("The same elsewhere").click()
+    page.get_by_text("This page as command, SQL and JSON").click()
     page.get_by_text("snowmelt trace TRACED.PUBLIC.T").wait_for()
     page.get_by_label("Rows with").fill("id = 7")
     page.get_by_label("Trace rows").get_by_role("button").click()

@@ -237,7 +237,7 @@ def test_a_select_runs_on_an_object(person: ConsoleUser, console_service: LocalS
     page.get_by_role("button", name="Run").click()
     page.get_by_role("cell", name="bob").first.wait_for()
     assert "23 B" in text_of(page), "bytes scanned"
-    page.get_by_text("The same elsewhere").click()
+    page.get_by_text("This page as command, SQL and JSON").click()
     said = text_of(page)
     assert "aws --endpoint-url" in said
     assert "select_object_content(Bucket='people', Key='ages.csv'" in said

@@ -369,7 +369,12 @@ class Console:
             _log.warning("console: %s answered %d: %s", call.path, status, error)
         if call.path.startswith(JSON_PATH) or call.path == "/live":
             return _json_response({"error": error.code, "message": str(error)}, status)
-        remedy = tag("p", tag("a", "Back to the overview", href=href("/")))
+        hint = None
+        if isinstance(error, PrivilegeMissing):
+            hint = (
+                "Choose another role on the overview, or ask an administrator for the privilege. "
+            )
+        remedy = tag("p", hint, tag("a", "Back to the overview", href=href("/")))
         failure = tag("p", str(error), class_="error", role="alert")
         page = ConsolePage("This did not work", status.phrase, [failure, remedy], status=status)
         return _page_response(call, page, None, is_live=False)

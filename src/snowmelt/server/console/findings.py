@@ -17,7 +17,12 @@ from snowmelt.catalog.db.database import MAX_CLOCK_SKEW_S
 from snowmelt.catalog.jobs.leases import list_services
 from snowmelt.catalog.statements.tables import format_duration
 from snowmelt.catalog.streaming.chunks import list_quarantined_chunks
-from snowmelt.catalog.views.channels import ChannelFilter, count_channels, fetch_channels
+from snowmelt.catalog.views.channels import (
+    ChannelFilter,
+    ChannelView,
+    count_channels,
+    fetch_channels,
+)
 from snowmelt.catalog.views.freshness import list_late_tables
 from snowmelt.catalog.views.history import fetch_loads
 from snowmelt.catalog.views.kafka import KafkaPartitionView, list_kafka_partitions
@@ -27,7 +32,6 @@ from snowmelt.config import Settings
 from snowmelt.errors import SnowmeltError
 from snowmelt.schema.types import TableName
 from snowmelt.server.console.layout import (
-    channel_path,
     format_bytes,
     format_number,
     format_quantity,
@@ -44,6 +48,7 @@ _log = logging.getLogger("snowmelt.server")
 WRONG, NOTE = "wrong", "note"
 _MIN_FREE_SHARE = 0.05
 _MAX_LISTED = 20
+_MAX_REJECTING_TABLES = 5
 _MIN_WAIT = dt.timedelta(minutes=5)
 _DAY = dt.timedelta(days=1)
 _TABLES, _CHUNKS = model.tables, model.chunks
@@ -191,8 +196,8 @@ def find_waiting(page: PageRequest) -> Iterator[ConsoleProblem]:
     for table_id, since, chunks in rows:
         yield ConsoleProblem(
             WRONG,
-            f"{format_number(chunks)} chunks of {names[table_id]} wait for migration, the oldest for"
-            f" {format_seconds((page.now - since).total_seconds())}. They can be queried.",
+            f"The migration of {names[table_id]} is behind by {format_quantity(chunks, 'chunk')}, the"
+            f" oldest for {format_seconds((page.now - since).total_seconds())}. Queries read them.",
             remedy,
             since=since,
             path=href(table_path(names[table_id])),
@@ -278,26 +283,35 @@ def find_stalled_topics(page: PageRequest) -> Iterator[ConsoleProblem]:
 
 
 def find_rejecting_channels(page: PageRequest) -> Iterator[ConsoleProblem]:
-    """Find channels that rejected rows within a day."""
+    """Find tables whose channels rejected rows within a day."""
     found = fetch_channels(
         page.connection,
         page.visibility,
         chosen=ChannelFilter(only_rejected=True),
         order="rejected",
-        limit=5,
+        limit=_MAX_LISTED,
     )
+    by_table: dict[TableName, list[ChannelView]] = {}
     for channel in found.rows:
-        if channel.last_error_at is None or channel.last_error_at < page.now - _DAY:
-            continue
-        detail = f": {channel.last_error}" if channel.last_error else "."
+        if channel.last_error_at is not None and channel.last_error_at > page.now - _DAY:
+            by_table.setdefault(channel.table, []).append(channel)
+    for table, channels in list(by_table.items())[:_MAX_REJECTING_TABLES]:
+        last = max(channels, key=lambda each: each.last_error_at or page.now)
+        rejected = sum(each.rejected_rows or 0 for each in channels)
+        reason = f" The last reason, in channel {last.name} of user {last.owner}: {last.last_error}"
         yield ConsoleProblem(
             NOTE,
-            f"Channel {channel.name} of {channel.table} has"
-            f" {format_number(channel.rejected_rows)} rejected rows{detail}",
-            f"Correct the rows of user {channel.owner}, or set an error table to keep them.",
-            since=channel.last_error_at,
-            path=href(channel_path(channel.table, channel.name)),
+            f"{format_quantity(len(channels), 'channel')} of table {table} rejected"
+            f" {format_quantity(rejected, 'row')}.{_end_sentence(reason) if last.last_error else ''}",
+            "Correct the sender. If the table has an error table, its page of rejected rows shows the"
+            " rows and can insert them again.",
+            since=last.last_error_at,
+            path=href("/channels", find=str(table), only="rejected", sort="rejected"),
         )
+
+
+def _end_sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _run_source(found: Iterable[ConsoleProblem]) -> list[ConsoleProblem]:

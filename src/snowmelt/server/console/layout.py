@@ -207,7 +207,11 @@ def _render_copies(copies: Mapping[str, str]) -> Html:
         tag("div", tag("dt", name), tag("dd", tag("code", text), copy_button(text)))
         for name, text in copies.items()
     ]
-    return tag("details", tag("summary", "The same elsewhere"), tag("dl", rows, class_="copies"))
+    return tag(
+        "details",
+        tag("summary", "This page as command, SQL and JSON"),
+        tag("dl", rows, class_="copies"),
+    )
 
 
 def copy_button(text: str) -> Html:
@@ -433,6 +437,7 @@ def state_mark(state: str) -> Html:
         "copying": "busy",
         "closing": "note",
         "not connected": "note",
+        "not run yet": "note",
         "silent": "bad",
         "fenced": "bad",
         "note": "note",

@@ -121,7 +121,7 @@ def _render_list(page: PageRequest, rows: list[ChannelView], chosen: ChannelFilt
             )
             for each in rows
         ],
-        caption=f"{shown} channels; {len(rows)} on this page",
+        caption=f"{shown} {'channel' if count == 1 else 'channels'}; {len(rows)} on this page",
         numeric="rows,rejected",
     )
 
@@ -195,7 +195,7 @@ def _render_state(page: PageRequest, channel: ChannelView, chunks: list[ChunkVie
             (
                 "Opened",
                 age(channel.opened_at, page.now),
-                f"opened {channel.client_sequencer + 1} times",
+                f"opening {format_number(channel.client_sequencer + 1)} of this channel",
             ),
         )
     )

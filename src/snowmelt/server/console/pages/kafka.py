@@ -94,10 +94,14 @@ def _render_partitions(page: PageRequest, text: str) -> Html:
         panel("Partitions", _render_partition_table(page, found[:_MAX_SHOWN], len(found))),
         tag(
             "p",
-            "Connectors store end offsets every 10 s (`lag_report_seconds`). Messages that are no valid"
-            " rows are in the error table of the table, in the dead-letter topic of the connector, or in"
-            " its file --errors. The metrics of `snowmelt kafka run` have restarts and rejected messages"
-            " of each connector.",
+            "Connectors store end offsets every 10 s (",
+            tag("code", "lag_report_seconds"),
+            "). Rejected messages are in the error table of the table, in the dead-letter topic of the"
+            " connector, or in its file ",
+            tag("code", "--errors"),
+            ". The metrics of ",
+            tag("code", "snowmelt kafka run"),
+            " have the restarts and rejected messages of each connector.",
             class_="quiet",
         ),
     )
@@ -109,8 +113,10 @@ def _render_stalled(stalled: Sequence[KafkaPartitionView]) -> Html:
     return tag(
         "p",
         f"{format_quantity(len(stalled), 'partition')} had no commit for 5 minutes though messages wait."
-        " Look at the process `snowmelt kafka run`: is it running, and what does its log say? It"
-        " continues after the committed offset, without loss and without duplicates.",
+        " Look at the process ",
+        tag("code", "snowmelt kafka run"),
+        ": is it running, and what does its log say? It continues after the committed offset, without"
+        " loss and without duplicates.",
         class_="error",
     )
 

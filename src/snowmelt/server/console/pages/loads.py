@@ -82,7 +82,7 @@ def show_load(page: PageRequest) -> ConsolePage:
     files = fetch_load_files(page.connection, load, page.visibility, after=page.cursor)
     path = f"/loads/{segment(load.load_id)}"
     rejects = EMPTY
-    if load.reject_table is not None:
+    if load.reject_table is not None and load.rejects != 0:
         rejects = tag(
             "p",
             link("Rejected records of this load", f"{path}/rejects"),
@@ -148,7 +148,11 @@ def _render_state(page: PageRequest, load: LoadView) -> Html:
             ("Table", table_link(load.table), ""),
             ("Started", age(load.started_at, page.now), f"took {format_seconds(seconds)}"),
             ("Rows", format_count(load.rows), f"of {format_count(load.files)} files"),
-            ("Rejects", format_count(load.rejects), cut(load.first_error or "")),
+            (
+                "Rejects",
+                format_count(load.rejects),
+                cut(load.first_error or "") if load.rejects else "",
+            ),
             (
                 "Bytes",
                 format_bytes(load.bytes),

@@ -14,6 +14,7 @@ from snowmelt.server.console.layout import (
     figures,
     format_bytes,
     format_number,
+    format_quantity,
     href,
     link,
     pager,
@@ -70,7 +71,7 @@ def _render_list(page: PageRequest, rows: list[PipeView]) -> Html:
             )
             for each in rows
         ],
-        caption=f"{len(rows)} pipes on this page",
+        caption=f"{format_quantity(len(rows), 'pipe')} on this page",
         numeric="waiting files,failed files",
     )
 

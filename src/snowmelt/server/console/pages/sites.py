@@ -194,7 +194,7 @@ def _render_remedies(group: FailoverGroup) -> Html:
     steps = (
         ("The primary runs, and you want to change places. Nothing is lost", "PRIMARY PLANNED"),
         (
-            "The primary is lost. Rejected if this site lacks rows that were reported to clients",
+            "The primary is lost. Rejected if the secondary lacks rows that were reported to clients",
             "PRIMARY",
         ),
         ("The primary is lost, and you accept the loss of those rows", "PRIMARY FORCE"),

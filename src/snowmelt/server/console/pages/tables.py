@@ -38,6 +38,7 @@ from snowmelt.server.console.layout import (
     filter_form,
     format_bytes,
     format_number,
+    format_quantity,
     href,
     link,
     pager,
@@ -111,7 +112,7 @@ def _render_list(page: PageRequest, rows: list[TableView]) -> Html:
             )
             for each in rows
         ],
-        caption=f"{len(rows)} tables on this page",
+        caption=f"{format_quantity(len(rows), 'table')} on this page",
         numeric="channels,chunks,waiting chunks",
     )
 
