@@ -18,10 +18,12 @@ from enum import StrEnum
 import msgspec
 import sqlalchemy as sa
 
+from snowmelt import failpoints
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import make_insert
 from snowmelt.catalog.db.replication_triggers import record_changes, reject_writes, remove_triggers
 from snowmelt.errors import ConflictError, NotFound, UserError
+from snowmelt.failpoints import Failpoint
 
 # Client sequencers of an epoch are above its number times this.
 SEQUENCERS_PER_EPOCH = 2**32
@@ -498,6 +500,7 @@ def promote(connection: sa.Connection, *, force: bool, now: dt.datetime) -> int:
     epoch = _next_epoch(group.epoch, group.site_number)
     record_changes(connection)
     _begin_epoch(connection, epoch)
+    failpoints.hit_failpoint(Failpoint.REPLICA_PROMOTING)
     for table in (_SLOTS, _CHANGED, _REPORTED):
         connection.execute(sa.delete(table))
     update_group(

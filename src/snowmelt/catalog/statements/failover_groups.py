@@ -162,6 +162,8 @@ class DropGroup(Statement):
 
 
 def _promote(statement: AlterGroup, session: StatementSession, group: FailoverGroup) -> str:
+    if group.is_primary:
+        return _describe_primary(group)
     is_forced = statement.action == "FORCE"
     epoch = failover_groups.promote(session.connection, force=is_forced, now=session.now)
     return (
@@ -169,7 +171,17 @@ def _promote(statement: AlterGroup, session: StatementSession, group: FailoverGr
     )
 
 
+def _describe_primary(group: FailoverGroup) -> str:
+    """Return the answer to a repeated statement, whose first answer was lost."""
+    return (
+        f"Site {group.site} is the primary of group {to_display_name(group.name)} already, epoch "
+        f"{group.epoch}."
+    )
+
+
 def _request_switch(_statement: AlterGroup, session: StatementSession, group: FailoverGroup) -> str:
+    if group.is_primary:
+        return _describe_primary(group)
     if group.kind != "FAILOVER" or group.role is not SiteRole.SECONDARY:
         raise failover_groups.GroupConflict(
             reason="PRIMARY PLANNED is run at a secondary of a failover group; this site is the "
