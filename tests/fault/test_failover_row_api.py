@@ -40,7 +40,11 @@ class NamedSites:
         self.users = RowService(folder, key_pair, first.services[0], free_port())
         trust = ssl.create_default_context(cafile=certs / "ca.pem")
         self.requests = httpx.Client(
-            base_url=self.url, verify=trust, timeout=60, headers=self.users.authorization()
+            base_url=self.url,
+            verify=trust,
+            timeout=60,
+            # A move closes connections that are open.
+            headers=self.users.authorization() | {"connection": "close"},
         )
 
     def move_to(self, site: ServedSite) -> None:
