@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any, Self
 
@@ -152,3 +154,38 @@ class Running:
     def client(self, **options: Any) -> Client:
         """Open an SDK client."""
         return Client(self.url, user="bench", private_key=self.private_key, **options)
+
+
+class Secure(Running):
+    """Service with TLS."""
+
+    def __init__(self, folder: Path) -> None:
+        certs = folder / "certs"
+        command = [sys.executable, "-m", "snowmelt", "cert", "--out", str(certs)]
+        subprocess.run(command, check=True, capture_output=True)
+        self.ca = certs / "ca.pem"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            s3_port = probe.getsockname()[1]
+        pair: dict[str, Any] = {
+            "tls_cert": str(certs / "server.pem"),
+            "tls_key": str(certs / "server.key"),
+        }
+        super().__init__(folder / "data", s3_port=s3_port, **pair)
+        self.url = self.url.replace("http:", "https:")
+
+    def start(self) -> None:
+        """Start the service and wait until it responds."""
+        environment = os.environ | self.settings.to_environment()
+        log = (self.folder / "service.log").open("ab")
+        command = [sys.executable, "-m", "snowmelt", "serve"]
+        self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        trust = ssl.create_default_context(cafile=str(self.ca))
+        for _ in range(300):
+            try:
+                urllib.request.urlopen(f"{self.url}/healthz", context=trust, timeout=2).close()
+            except OSError:
+                time.sleep(0.1)
+            else:
+                return
+        raise RuntimeError((self.folder / "service.log").read_text())

@@ -12,17 +12,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
+from harness import Secure
 from sdk_speed import cpu_of
 from workload import rows
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import open_and_upgrade_database
-
-if TYPE_CHECKING:
-    from row_api import Secure
 
 _LOOK_S = 0.05
 

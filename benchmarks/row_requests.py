@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any, cast
 import httpx
 import msgspec
 import pyarrow as pa
+from harness import Secure
 from report import Report
-from row_api import PIPE, Secure
+from row_api import PIPE
 from workload import DDL, rows
 
 from snowmelt.client.auth import KeyPairTokenProvider, load_private_key

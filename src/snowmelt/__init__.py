@@ -32,6 +32,8 @@ from importlib import import_module
 from types import ModuleType
 
 __all__ = [
+    "AsyncChannel",
+    "AsyncClient",
     "Channel",
     "Client",
     "InsertResult",
@@ -48,6 +50,8 @@ __all__ = [
 ]
 
 _EXPORT_MODULES = {
+    "AsyncChannel": "snowmelt.client.async_client",
+    "AsyncClient": "snowmelt.client.async_client",
     "Channel": "snowmelt.client.channel",
     "Client": "snowmelt.client.client",
     "InsertResult": "snowmelt.client.channel",

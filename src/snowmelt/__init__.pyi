@@ -1,4 +1,6 @@
 from snowmelt import errors as errors
+from snowmelt.client.async_client import AsyncChannel as AsyncChannel
+from snowmelt.client.async_client import AsyncClient as AsyncClient
 from snowmelt.client.auth import OAuth as OAuth
 from snowmelt.client.channel import Channel as Channel
 from snowmelt.client.channel import InsertResult as InsertResult
@@ -14,6 +16,8 @@ from snowmelt.schema.conversion.row_converter import RowError as RowError
 __version__: str
 
 __all__ = [
+    "AsyncChannel",
+    "AsyncClient",
     "Channel",
     "Client",
     "InsertResult",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from snowmelt.catalog.jobs.backup_history import LastBackup
 from snowmelt.catalog.jobs.run_history import (
     MigrationStateTotals,
     RunState,
@@ -33,6 +34,7 @@ def test_the_metrics_of_the_page_are_those_of_the_service() -> None:
         PublicationLag(1, 0, now),
         ReplicationLag("G", SiteRole.SECONDARY, 1.0, 1.0),
         [ExpectedTable(1, TableName("D", "P", "T"), 60, now, now)],
+        LastBackup("point", "/backups", now),
     )
     sources = MetricSources(
         RequestMetrics[int]().snapshot,

@@ -194,6 +194,7 @@ def test_rows_for_older_columns_are_taken_where_each_value_still_has_its_place(
         ("ADD COLUMN c INT NOT NULL", 40, "it has the column C, which is NOT NULL"),
         ("RENAME COLUMN b TO c", 40, "its column B is called C"),
         ("DROP COLUMN b", 36, "column B was dropped"),
+        ("ALTER COLUMN b SET DEFAULT 'x'", 36, "the default of its column B changed"),
     ],
 )
 def test_a_channel_whose_rows_do_not_fit_any_more_is_to_be_opened_again(

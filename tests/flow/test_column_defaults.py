@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from snowmelt.clock import SystemClock
-from snowmelt.errors import LoadRefused
+from snowmelt.errors import LoadRefused, StatementError
 from snowmelt.loaders.copy_job import CopyContext, run_copy
 from snowmelt.loaders.load_task_execution import LocalTaskRunner
 from snowmelt.spark import Snowmelt
@@ -251,6 +251,64 @@ def test_rows_of_spark_get_the_same_values(service: LocalService, spark: SparkSe
         "SELECT column_default FROM demo.information_schema.columns WHERE column_name = 'T'"
     ).collect()
     assert row[0] == "'it''s new'"
+
+
+def test_changed_defaults_are_filled_in_each_way(service: LocalService) -> None:
+    with service.client() as client:
+        channel = client.open_channel("before", table=TABLE)
+        channel.insert_row({"ID": 0}, "0")
+        channel.wait_for_commit("0")
+        service.sql(
+            f"ALTER TABLE {TABLE} ALTER COLUMN n SET DEFAULT 3, COLUMN t DROP DEFAULT, "
+            "COLUMN p SET DEFAULT 'p', COLUMN made SET DEFAULT CURRENT_TIMESTAMP"
+        )
+        # The client learns of the change when it sends these rows.
+        channel.insert_row({"ID": 1}, "1")
+        channel.wait_for_commit("1")
+        channel.insert_row({"ID": 2}, "2")
+        channel.wait_for_commit("2")
+        found = {row["ID"]: (row["N"], row["T"], row["P"]) for row in service.rows(TABLE)}
+        old, new = (Decimal("-1.50"), "it's new", None), (Decimal(3), None, "p")
+        assert found == {0: old, 1: old, 2: new}
+        assert channel.resume() == "2"
+    for number, way in enumerate(WAYS, start=3):
+        way(service, [{"ID": number}])
+        found = {row["ID"]: (row["N"], row["T"], row["P"]) for row in service.rows(TABLE)}
+        assert found[number] == new, way.__name__
+
+
+def test_the_row_api_fills_a_changed_default_at_once(service: LocalService) -> None:
+    base = f"{service.url}/v2/streaming"
+    channel = "databases/demo/schemas/public/pipes/d-STREAMING/channels/api"
+    with httpx.Client(trust_env=False) as http:
+        token = http.put(f"{base}/{channel}", content=b"{}").json()["next_continuation_token"]
+        for number, default in enumerate(("'a'", "'b'", "NULL")):
+            service.sql(f"ALTER TABLE {TABLE} ALTER COLUMN p SET DEFAULT {default}")
+            done = http.post(
+                f"{base}/data/{channel}/rows",
+                params={"continuationToken": token},
+                content=json.dumps({"ID": number}),
+            )
+            assert done.status_code == 200, done.text
+            token = done.json()["next_continuation_token"]
+    assert [row["P"] for row in service.rows(TABLE)] == ["a", "b", None]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("n SET DEFAULT 'one'", "Invalid default for N"),
+        ("n SET DEFAULT CURRENT_TIMESTAMP", "needs a column of a timestamp type"),
+        ("made SET DEFAULT '2026-01-31 08:00:00'", "has no offset"),
+        ("nothing DROP DEFAULT", "has no column NOTHING"),
+    ],
+)
+def test_a_default_that_does_not_fit_is_refused_by_name(
+    service: LocalService, change: str, message: str
+) -> None:
+    with pytest.raises(StatementError) as caught:
+        service.sql(f"ALTER TABLE {TABLE} ALTER COLUMN {change}")
+    assert message in str(caught.value)
 
 
 def test_a_client_that_encodes_rows_itself_is_refused_by_name(service: LocalService) -> None:

@@ -199,7 +199,6 @@ def test_strings_have_the_rules_of_other_statements_in_scripts(copying: Copying)
         ("FROM (SELECT DISTINCT $1 FROM '/a/')", "SELECT DISTINCT is not supported"),
         ("FROM 'a/'", "absolute path"),
         ("FROM 'ftp://a/'", "ftp:// is not supported"),
-        ("FROM '/a/' VALIDATION_MODE = RETURN_ERRORS", "VALIDATION_MODE is not supported"),
         ("FROM '/a/' SIZE_LIMIT = 3", "SIZE_LIMIT is not supported"),
         ("FROM 's3://a/' CREDENTIALS = (AWS_KEY_ID = 'x')", "CREDENTIALS is not supported"),
         ("FROM '/a/' ON_ERROR = SKIP_FILE_5%", "SKIP_FILE_5% is not supported"),

@@ -54,6 +54,8 @@ def test_rules_and_dashboard_use_metrics_that_a_service_has() -> None:
         known |= {family.name + each for each in suffixes.get(family.type, ("",))}
     # This variable belongs to the S3 endpoint, which has a port of its own.
     known.add("snowmelt_select_scanned_bytes_total")
+    # It is there after the first backup.
+    known.add("snowmelt_backup_age_seconds")
     # Only sites of a failover group have these.
     known |= {"snowmelt_replication_behind_seconds", "snowmelt_replication_silent_seconds"}
     assert used - known == set()

@@ -174,19 +174,32 @@ def test_pipes_that_load_no_named_files_are_refused(
     shared_service: ServiceProcess, key_pair: KeyPair, pipe: str, status: int, message: str
 ) -> None:
     shared_service.sql(
-        "CREATE USER IF NOT EXISTS pipe_reader"
-        f" RSA_PUBLIC_KEY = '{key_pair.public_base64}' DEFAULT_ROLE = public",
+        "CREATE ROLE IF NOT EXISTS piping",
+        *(
+            f"CREATE USER IF NOT EXISTS {user}"
+            f" RSA_PUBLIC_KEY = '{key_pair.public_base64}' DEFAULT_ROLE = {role}"
+            for user, role in (("pipe_reader", "piping"), ("pipe_stranger", "public"))
+        ),
+        "GRANT ROLE piping TO USER pipe_reader",
         "CREATE DATABASE IF NOT EXISTS demo",
         "CREATE SCHEMA IF NOT EXISTS demo.public",
         "CREATE TABLE IF NOT EXISTS demo.public.refusing (id NUMBER)",
         "CREATE PIPE IF NOT EXISTS demo.public.s AS COPY INTO demo.public.refusing FROM "
         "TABLE(DATA_SOURCE(TYPE => 'STREAMING')) MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE",
+        "GRANT USAGE ON DATABASE demo TO ROLE piping",
+        "GRANT USAGE ON SCHEMA demo.public TO ROLE piping",
+        "GRANT INSERT ON TABLE demo.public.refusing TO ROLE piping",
     )
-    answer = httpx.get(
-        f"{shared_service.url}/v1/data/pipes/{pipe}/insertReport",
-        headers=make_headers("pipe_reader", key_pair),
-        trust_env=False,
+    answer, hidden = (
+        httpx.get(
+            f"{shared_service.url}/v1/data/pipes/{pipe}/insertReport",
+            headers=make_headers(user, key_pair),
+            trust_env=False,
+        )
+        for user in ("pipe_reader", "pipe_stranger")
     )
+    # A pipe that a role may not use is reported as missing.
+    assert hidden.status_code == (status if pipe == "p" else 404)
     assert answer.status_code == status
     assert message in answer.json()["message"]
     assert answer.json()["success"] is False

@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import gzip
 import os
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,9 @@ def test_each_file_is_loaded_once(copying: Copying) -> None:
 def test_a_batch_is_due_by_age_files_or_bytes(copying: Copying) -> None:
     limits = BatchLimits(age_s=10, files=3, bytes=60, stable_s=0)
     watch = make_watch(copying, limits=limits)
+    # No load ended shortly before.
+    copying.file("first.csv", "9|a\n")
+    assert len(watch.run_round()) == 1
     for number in range(2):
         copying.file(f"{number}.csv", f"{number}|a\n")
     assert watch.run_round() == []
@@ -96,6 +100,66 @@ def test_a_file_that_grows_waits_until_it_is_complete(copying: Copying) -> None:
     assert watch.run_round() == []
     copying.house.clock.advance(2)
     assert count_rows(watch.run_round()) == 2
+
+
+def move_in(copying: Copying, name: str, content: str) -> None:
+    part = copying.folder.with_name("part")
+    part.write_text(content)
+    part.rename(copying.folder / name)
+
+
+def test_a_file_that_is_moved_in_is_loaded_at_once(copying: Copying) -> None:
+    limits = BatchLimits(age_s=1000, stable_s=1000)
+    watch = make_watch(copying, limits=limits, pattern="**/*.csv")
+    assert watch.run_round() == []
+    waited: list[bool] = []
+    thread = threading.Thread(target=lambda: waited.append(watch.wait_for_files(600)))
+    thread.start()
+    move_in(copying, "1.csv", "1|a\n")
+    thread.join()
+    assert waited == [True]
+    move_in(copying, "no.txt", "7|a\n")
+    move_in(copying, ".hidden.csv", "8|a\n")
+    assert count_rows(watch.run_round()) == 1
+    # Files shortly after a load are a batch.
+    (copying.folder / "new" / "deep").mkdir(parents=True)
+    assert watch.wait_for_files(600)
+    move_in(copying, "new/deep/2.csv", "2|b\n")
+    assert watch.wait_for_files(600)
+    assert watch.run_round() == []
+    assert watch.status.waiting_files == 1
+    copying.house.clock.advance(1000)
+    assert count_rows(watch.run_round()) == 1
+    # A writer that closed a file may open it again.
+    copying.house.clock.advance(1000)
+    copying.file("3.csv", "3|c\n")
+    assert watch.wait_for_files(600)
+    assert watch.run_round() == []
+    copying.house.clock.advance(1000)
+    assert count_rows(watch.run_round()) == 1
+    assert sorted(copying.house.read_numbers()) == [1, 2, 3]
+
+
+def test_a_folder_that_appears_later_has_events(copying: Copying) -> None:
+    text = f"COPY INTO numbers FROM '{copying.folder}/later/'"
+    watch = FileWatch(
+        copying.context,
+        text,
+        LocalTaskRunner(),
+        limits=BatchLimits(age_s=1000, stable_s=1000),
+    )
+    assert watch.run_round() == []
+    (copying.folder / "later").mkdir()
+    assert watch.wait_for_files(0)
+    move_in(copying, "later/1.csv", "1,a\n")
+    assert watch.wait_for_files(600)
+    assert count_rows(watch.run_round()) == 1
+
+
+def test_places_without_folders_have_no_events(copying: Copying) -> None:
+    for text in ("'s3://bucket/in/'", f"'{copying.folder}/../{copying.folder.name}/'"):
+        watch = FileWatch(copying.context, f"COPY INTO numbers FROM {text}", LocalTaskRunner())
+        assert not watch.wait_for_files(600)
 
 
 def test_a_broken_file_stops_no_other(copying: Copying) -> None:
@@ -210,7 +274,7 @@ def test_a_file_that_changes_after_its_load_is_reported_and_not_loaded(copying: 
 
 
 def test_a_load_of_the_same_files_by_another_process_doubles_nothing(copying: Copying) -> None:
-    first = make_watch(copying, limits=BatchLimits(age_s=10, stable_s=0))
+    first = make_watch(copying, limits=BatchLimits(age_s=0, stable_s=10))
     copying.file("1.csv", "1|a\n")
     assert first.run_round() == []
     assert count_rows(make_watch(copying).run_round()) == 1

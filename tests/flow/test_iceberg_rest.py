@@ -316,6 +316,18 @@ def test_a_token_is_renewed_by_an_exchange(lake: Lake) -> None:
     assert use(lake, renewed).status_code == 200
 
 
+def test_an_exchange_gives_no_other_role(lake: Lake) -> None:
+    for scope in ("PRINCIPAL_ROLE:reading", ""):
+        token = request_token(lake, **client_form(lake, scope=scope)).json()["access_token"]
+        answer = request_token(
+            lake,
+            grant_type="urn:ietf:params:oauth:grant-type:token-exchange",
+            subject_token=token,
+            scope="PRINCIPAL_ROLE:PUBLIC",
+        )
+        assert (answer.status_code, answer.json()["error"]) == (400, "invalid_scope")
+
+
 @pytest.mark.parametrize(
     ("change", "status", "error"),
     [

@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fixtures.kafka_streaming import Streaming, messages
+from snowmelt.client.console import ConsoleClient
 
 pytestmark = pytest.mark.slow
 
@@ -84,6 +85,12 @@ table = "{database}.public.later"
         assert read_metrics(url)["snowmelt_kafka_rejected_messages_total"]["good",] == 1
         streaming.wait_until(lambda: streaming.token(f"{good}:P1:end") == "2")
         assert streaming.token(f"{good}:P1") == "1"
+        streaming.sql(f"GRANT MONITOR ON DATABASE {database} TO ROLE loading")
+        private_key = streaming.key_pair.private_pem
+        with ConsoleClient(streaming.service.url, user="loader", private_key=private_key) as user:
+            found = user.fetch("/kafka", find=good)["partitions"]
+        lags = [(each["topic"], each["partition"], each["lag"], each["state"]) for each in found]
+        assert (good, 1, 0, "current") in lags
     finally:
         process.terminate()
         process.communicate(timeout=200)

@@ -212,6 +212,23 @@ def test_copy_runs_on_the_service_for_account_admins_only(account: Account, tmp_
     copied = account.command("copy", load, "--format", "json")
     assert copied.returncode == 0, copied.stderr
     assert json.loads(copied.stdout)[0]["rows_loaded"] == 2
+    wrong = tmp_path / "wrong.csv"
+    wrong.write_text("x,c\n")
+    for name, lines in (("wrong", [1]), ("rows", [])):
+        validated = account.command(
+            *(
+                "copy",
+                f"COPY INTO {table} FROM '{tmp_path}/{name}' VALIDATION_MODE = RETURN_ERRORS",
+            ),
+            *("--format", "json"),
+        )
+        assert [each["row_number"] for each in json.loads(validated.stdout)] == lines
+    inferred = account.command(
+        "sql",
+        f"SELECT * FROM TABLE(INFER_SCHEMA(LOCATION => '{file}', FILE_FORMAT => (TYPE = CSV)))",
+        *("--format", "json"),
+    )
+    assert [each["type"] for each in json.loads(inferred.stdout)] == ["NUMBER(38,0)", "VARCHAR"]
     account.service.sql(
         f"GRANT USAGE ON DATABASE {account.database} TO ROLE PUBLIC",
         f"GRANT USAGE ON SCHEMA {account.database}.public TO ROLE PUBLIC",

@@ -77,6 +77,20 @@ def test_a_channel_lives_through_a_kill_a_fence_and_a_drop(loading: Loading) -> 
     for name, first in (("abort", 960), ("skip", 965)):
         assert loading.insert(name, rows(first, first + 5), "2") == []
         loading.wait(name, "2")
+    assert loading.ids() == list(range(970))
+
+    # The client cannot fill defaults: rows that lack one are never stored as NULL.
+    loading.open("one", "default", name="default")
+    loading.service.sql(
+        f"ALTER TABLE {loading.database}.public.t ALTER COLUMN name SET DEFAULT 'none'"
+    )
+    assert loading.until_invalid("default") == "0013"
+    with pytest.raises(JavaError, match="has the default 'none'"):
+        loading.open("one", "again", name="default")
+    loading.service.sql(f"ALTER TABLE {loading.database}.public.t ALTER COLUMN name DROP DEFAULT")
+    loading.open("one", "last", name="default")
+    assert loading.insert("last", rows(970, 980), "3") == []
+    loading.wait("last", "3")
     say("close client", client="one")
     say("close client", client="two")
-    assert loading.ids() == list(range(970))
+    assert loading.ids() == list(range(980))

@@ -186,6 +186,14 @@ class ServedSites:
         """Wait until a site has a role."""
         wait_until(lambda: self.show(site)["role"] == role, f"{site.folder} is not {role}")
 
+    def wait_until_started_again(self, site: ServedSite) -> None:
+        """Wait until the services of a site serve the history of its new primary."""
+        text = "the service has started again"
+        wait_until(
+            lambda: all(text in service.log for service in site.services),
+            f"{site.folder} serves its old history",
+        )
+
     def wait_until_followed(self) -> None:
         """Wait until a follower may be promoted."""
         wait_until(

@@ -54,7 +54,7 @@ from snowmelt.backup.manifests import (
 from snowmelt.backup.native_metadata import list_table_files
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import Database, read_schema_version
-from snowmelt.catalog.jobs import leases
+from snowmelt.catalog.jobs import backup_history, leases
 from snowmelt.catalog.security.encryption_keys import KeyRing, secret_purpose
 from snowmelt.clock import Clock
 from snowmelt.errors import ObjectMissing
@@ -133,7 +133,34 @@ def create_point(
         SourceDamaged: If an object of the installation is missing or has wrong bytes.
         BackupDamaged: If the destination does not return the bytes that were written.
     """
-    with destination.locked(), _holding(source, destination.url):
+    with destination.locked():
+        with source.database.writing() as connection:
+            backup_id = backup_history.start_backup(connection, destination.url, source.clock.now())
+        try:
+            point = _create_in_attempts(source, destination, public_key, progress)
+        except Exception as error:
+            with contextlib.suppress(Exception), source.database.writing() as connection:
+                backup_history.fail_backup(connection, backup_id, source.clock.now(), str(error))
+            raise
+        with source.database.writing() as connection:
+            backup_history.commit_backup(
+                connection,
+                backup_id,
+                source.clock.now(),
+                point_id=point.point_id,
+                objects=point.copied_objects,
+                size=point.copied_bytes,
+            )
+    return point
+
+
+def _create_in_attempts(
+    source: BackupSource,
+    destination: BackupDestination,
+    public_key: X25519PublicKey,
+    progress: Progress,
+) -> PointManifest:
+    with _holding(source, destination.url):
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return _create(source, destination, public_key, progress)

@@ -175,7 +175,11 @@ class _SuggestingParser(argparse.ArgumentParser):
         if unknown:
             inner = getattr(options, "command_parser", self)
             known = [text for each in (self, inner) for text in _list_option_strings(each)]
-            inner.error(f"unknown argument {unknown[0]!r}.{_format_suggestion(unknown[0], known)}")
+            hint = _format_suggestion(unknown[0], known)
+            example = getattr(getattr(options, "command", None), "QUOTING_EXAMPLE", None)
+            if example is not None and not unknown[0].startswith("-"):
+                hint = f" Write the statement as one argument in quotes: {example}"
+            inner.error(f"unknown argument {unknown[0]!r}.{hint}")
         return options
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

@@ -7,6 +7,7 @@
 `sites`: finds the primary among several addresses, and notices when it changes.
 `transport`: HTTP requests to the service with kept-alive connections, tokens and retries.
 `service_requests`: configure, open, status, evolve and drop requests.
+`async_client`: the client and its channels for asyncio.
 `channel`: public `Channel`, which validates and converts inserted rows.
 `channel_state`: state of an open channel; checks of offset tokens and table names.
 `schema_refresh`: refresh and evolution of a channel's schema after its table was altered.

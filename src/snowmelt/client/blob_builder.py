@@ -365,4 +365,5 @@ def _make_chunk_metadata(
         last_insert_time_in_ms=max(entry.flush_slice.last_insert_ms for entry in plan.entries),
         parts=segment.total_segments,
         rowless=table.num_rows == 0,
+        schema_version=schema.version,
     )

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -402,6 +403,7 @@ class Channel:
             self._pending_rows.record_rejected_rows(
                 self._state, lost or len(converted.errors), refused
             )
+            self._components.error_table_writer.report_rejections(self._state)
         if converted.errors and abort:
             raise converted.errors[0].error
         aside = None
@@ -464,6 +466,7 @@ class Channel:
         stored = on_rejected(errors)
         if stored:
             self._pending_rows.record_rejected_rows(self._state, len(stored), stored[0].error)
+            self._components.error_table_writer.report_rejections(self._state)
         error_batch = None
         if stored:
             error_batch = self._components.error_table_writer.make_batch(
@@ -506,6 +509,19 @@ class Channel:
             ChannelFenced: If another client has opened the channel.
             ChannelInvalid: If the rows cannot be committed.
         """
+        self.prepare_wait(token)(timeout)
+
+    def prepare_wait(self, token: str | None = None) -> Callable[[dt.timedelta | None], None]:
+        """Return a function that waits as `wait_for_commit` does, for what is inserted now.
+
+        Args:
+            token: As for `wait_for_commit`.
+
+        Raises:
+            TokenNotInserted: If this object did not insert the token, or it is too old to track.
+            ChannelFenced: If another client has opened the channel.
+            ChannelInvalid: If the rows cannot be committed.
+        """
         sequencer = self._pending_rows.find_row_sequencer(self._state, token)
         if sequencer is None:
             raise TokenNotInserted(
@@ -513,7 +529,7 @@ class Channel:
                 channel=self.name,
                 committed=repr(self._state.committed_token),
             )
-        self._wait_for_row_sequencer(sequencer, token, timeout)
+        return partial(self._wait_for_row_sequencer, sequencer, token)
 
     def latest_committed_offset_token(self) -> str | None:
         """Request the last committed offset token from the service. Return None if there is none.
@@ -589,6 +605,8 @@ class Channel:
         finally:
             if state.failure:
                 self._pending_rows.remove_channel(state)
+        if state.failure is None and not drop:
+            self._components.error_table_writer.report_rejections(state, is_last=True)
         if drop and state.failure is None:
             self._components.api_client.drop_channel(
                 self._qualified_name, state.client_sequencer, state.target.key_id

@@ -120,6 +120,8 @@ class ChannelState:
         # Whether to add columns of rows that are missing in the table.
         self.evolves_schema = False
         self.last_error: SnowmeltError | None = None
+        # Rejected rows that the service knows of.
+        self.reported_rejections = 0
         # Whether the service accepts offset tokens without rows.
         self.accepts_token_without_rows = False
         # Full name of the table's error table.
@@ -137,6 +139,12 @@ class ChannelState:
     def qualified_name(self) -> tuple[TableName, str]:
         """Current table and channel name."""
         return self.target.table, self.name
+
+    @property
+    def unreported_rejections(self) -> int | None:
+        """The number of rejected rows; None if the service knows it."""
+        count = self.counts.refused_rows
+        return count if count > self.reported_rejections else None
 
     @property
     def error(self) -> SnowmeltError | None:

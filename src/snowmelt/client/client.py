@@ -52,6 +52,10 @@ class Client:
     """A connection to a Snowmelt service, with any number of channels. Thread-safe.
 
     As a context manager, a client closes its channels and itself at the end of the block.
+
+    Attributes:
+        progress_listeners: Functions that a thread of the client calls after each commit and each
+            failure of channels. They must return soon and not raise.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class Client:
             StageUnavailable: If the stage is a folder that this machine does not have.
         """
         self._settings = settings = ClientSettings(**options)
+        self.progress_listeners: list[Callable[[], object]] = []
         self._process_id = os.getpid()
         self._closed = False
         self._user = user
@@ -161,6 +166,7 @@ class Client:
         )
         self._transport, self._api_client = transport, calls
         self._pending_rows = FlushScheduler(settings, self._find_current_error)
+        self._pending_rows.progress_listeners = self.progress_listeners
         self._encoder = encoder = BlobStager(
             stage, calls.prefix, self._pending_rows, settings, transport.stop_event
         )
@@ -220,6 +226,11 @@ class Client:
     def name(self) -> str:
         """Name of the client in the log of the service."""
         return self._settings.name
+
+    @property
+    def commit_timeout_s(self) -> float:
+        """Maximum time in seconds until rows are committed or their channel becomes invalid."""
+        return self._commit_timeout_s
 
     @property
     def is_closed(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -36,10 +37,12 @@ _log = logging.getLogger(__name__)
 
 # Minimum time between two requests for the error table of the same table.
 _REFRESH_INTERVAL_S = 1.0
+# Minimum time between two reports of the rejected rows of a channel.
+_REPORT_INTERVAL_S = 1.0
 
 
 class ErrorTableWriter:
-    """Manages the channels of one client for error tables. Thread-safe."""
+    """Manages the channels of one client for error tables, and reports rejected rows. Thread-safe."""
 
     def __init__(self, api_client: ApiClient, pending_rows: FlushScheduler, clock: Clock) -> None:
         self._api_client = api_client
@@ -49,7 +52,33 @@ class ErrorTableWriter:
         self._error_channels: dict[tuple[int, str], ChannelState | None] = {}
         # Time of the last request and error table, by key of the table.
         self._cached_error_tables: dict[int, tuple[float, str | None]] = {}
+        # Time of the last report of rejected rows.
+        self._reported_at: weakref.WeakKeyDictionary[ChannelState, float] = (
+            weakref.WeakKeyDictionary()
+        )
         self._lock = threading.Lock()
+
+    def report_rejections(self, channel: ChannelState, *, is_last: bool = False) -> None:
+        """Report how many rows a channel has rejected, so that the console shows them.
+
+        At most once per second, unless it `is_last`. Not while the service is unreachable: any later status
+        request reports them.
+        """
+        now = self._clock.monotonic()
+        with self._lock:
+            reported_at = self._reported_at.get(channel)
+            is_due = is_last or reported_at is None or now - reported_at >= _REPORT_INTERVAL_S
+            if (
+                not is_due
+                or channel.unreported_rejections is None
+                or not self._api_client.got_response_to_last_request
+            ):
+                return
+            self._reported_at[channel] = now
+        try:
+            self._api_client.fetch_statuses([channel], timeout_s=0)
+        except SnowmeltError as error:
+            _log.info("The rejected rows of channel %s are not reported: %s", channel.name, error)
 
     def get_or_open_error_channel(self, channel: ChannelState) -> ChannelState | None:
         """Return the channel for the error table of a channel's table, or None if there is none.

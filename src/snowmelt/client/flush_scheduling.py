@@ -68,6 +68,8 @@ class FlushScheduler:
         self._removed_counts = ChannelCounts()
         self._is_stopped = False
         self._stops_when_drained = False
+        # Called without the lock after each commit and each failure of channels.
+        self.progress_listeners: Sequence[Callable[[], object]] = ()
         self._reset_locks()
 
     def _reset_locks(self) -> None:
@@ -385,14 +387,20 @@ class FlushScheduler:
             self._progress_condition.notify_all()
         for state, token in reports:
             _report_commit(state, token)
+        self._call_progress_listeners()
 
     def fail_channels(self, states: Iterable[ChannelState], failure: ChannelFailure) -> None:
         """Invalidate channels and drop their uncommitted rows."""
         with self._lock:
             failed = [state for state in states if self._fail_channel(state, failure)]
+        self._call_progress_listeners()
         for state in failed:
             if state.error is not None:
                 self._settings.report_problem(state.error)
+
+    def _call_progress_listeners(self) -> None:
+        for call in self.progress_listeners:
+            call()
 
     def _fail_channel(self, state: ChannelState, failure: ChannelFailure) -> bool:
         if state.failure is not None:

@@ -40,6 +40,7 @@ _OPEN_PATH = "/v1/streaming/channels/open/"
 _STATUS_PATH = "/v1/streaming/channels/status/"
 _EVOLVE_PATH = "/v1/snowmelt/tables/evolve"
 _DROP_PATH = "/v1/streaming/channels/drop/"
+_MAX_ERROR_CHARACTERS = 1_000
 
 
 class ChannelName(NamedTuple):
@@ -102,6 +103,7 @@ class ApiClient:
             write_mode="CLOUD_STORAGE",
             offset_token=offset_token,
             fills_defaults=True,
+            reports_rejections=True,
         )
         return make_channel_state(
             self._send_request(_OPEN_PATH, request, OpenChannelResponse), make_converter
@@ -133,6 +135,8 @@ class ApiClient:
                 client_sequencer=channel.client_sequencer,
                 with_columns=include_columns,
                 encryption_key_id=channel.target.key_id,
+                rejected_rows=channel.unreported_rejections,
+                last_error=_find_unreported_error(channel),
             )
             for channel in channels
         ]
@@ -143,6 +147,9 @@ class ApiClient:
         )
         if len(answer.channels) != len(queries):
             raise InternalError("The response does not match the requested channels.")
+        for channel, query, status in zip(channels, queries, answer.channels, strict=True):
+            if status.status_code == 0 and query.rejected_rows is not None:
+                channel.reported_rejections = query.rejected_rows
         return answer.channels
 
     def evolve_table(
@@ -201,6 +208,12 @@ class ApiClient:
                 raise
             reason = f"{error.fields['reason']}. To wait longer, raise request_timeout"
             raise self._transport.make_unavailable_error(reason) from error
+
+
+def _find_unreported_error(channel: ChannelState) -> str | None:
+    if channel.unreported_rejections is None or channel.last_error is None:
+        return None
+    return str(channel.last_error)[:_MAX_ERROR_CHARACTERS]
 
 
 def _make_table_fields(table: TableName) -> dict[str, str]:

@@ -305,6 +305,12 @@ def _find_schema_version(
     is_final: bool,
 ) -> TableSchema:
     """Return the schema version that a chunk was written for, or else the newest one that it fits."""
+    if not schemas_by_version:
+        raise _ChunkRejected(
+            ResponseCode.REOPEN,
+            f"{error_prefix} was written without the default values of the table; open the channel again.",
+            may_fit_newer_schema=True,
+        )
     known = find_written_schema(footer, schemas_by_version)
     if known is not None:
         return known

@@ -25,7 +25,7 @@ from snowmelt.catalog.objects.tables import find_current_name
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.access_control import resolve_effective_role
 from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
-from snowmelt.catalog.streaming import channels, registration
+from snowmelt.catalog.streaming import channels, client_rejections, registration
 from snowmelt.clock import Clock
 from snowmelt.errors import (
     ChannelFenced,
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from snowmelt.ingest.registration_verifier import CatalogCache
 
 _WRITE_PRIVILEGE = "INSERT"
+_MAX_ERROR_CHARACTERS = 1_000
 _Key = tuple[int, str]
 _NAME_FIELDS = (
     ("database", ResponseCode.DATABASE_NAME_MISSING),
@@ -184,6 +185,12 @@ class ChannelService:
             opened = channels.open_channels(connection, table, opens, now=self.clock.now())
         except TableNotFound as error:
             return [error] * len(opens)
+        reporting = [
+            result
+            for request, result in zip(opens, opened, strict=True)
+            if request.reports_rejections and isinstance(result, channels.OpenChannelResult)
+        ]
+        client_rejections.begin_reports(connection, table.table_id, reporting)
         unreported = failover_groups.find_unreported_channels(
             connection,
             [
@@ -274,6 +281,23 @@ class ChannelService:
                             connection, table
                         )
                     answer.error_table = error_tables_by_id[table.table_id]
+        reports = [
+            client_rejections.ReportedRejections(
+                named[0].table_id,
+                named[1],
+                query.client_sequencer,
+                query.rejected_rows,
+                (query.last_error or "")[:_MAX_ERROR_CHARACTERS] or None,
+            )
+            for query, named, answer in zip(request.channels, found, answers, strict=True)
+            if isinstance(named, tuple)
+            and answer.status_code == 0
+            and query.client_sequencer is not None
+            and query.rejected_rows is not None
+        ]
+        if reports:
+            with self.database.writing() as connection:
+                client_rejections.record_reports(connection, reports, self.clock.now())
         return ChannelStatusResponse(status_code=0, message="Success", channels=answers)
 
     def drop_channel(self, request: DropChannelRequest, user: str) -> Future[DropChannelResponse]:
@@ -370,7 +394,12 @@ class ChannelService:
         ):
             request_id = None
         return channels.ChannelOpen(
-            requested.channel, requested.user, client_prefix or None, request_id, token
+            requested.channel,
+            requested.user,
+            client_prefix or None,
+            request_id,
+            token,
+            requested.request.reports_rejections,
         )
 
 

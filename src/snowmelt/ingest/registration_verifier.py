@@ -34,6 +34,7 @@ from snowmelt.ingest.registration_structure_check import (
     find_blob_error,
     find_chunk_error,
 )
+from snowmelt.schema.inference import find_versions_with_defaults_of
 from snowmelt.schema.types import TableName, TableSchema, to_internal_name
 from snowmelt.storage.store import Store
 from snowmelt.wire import column_statistics
@@ -358,7 +359,8 @@ class RegistrationVerifier:
                     offer.rows,
                     offer.statistics,
                     key.table_id,
-                    tuple(versions),
+                    # Only versions whose defaults the client has filled.
+                    tuple(find_versions_with_defaults_of(versions, offer.schema_version)),
                     decode,
                     is_final,
                 )
@@ -469,7 +471,12 @@ class RegistrationVerifier:
         if refusal is not None or chunk.eps is None:
             return ChunkCandidate(None, refusal)
         key = self._catalog_cache.find_data_key(chunk.encryption_key_id or 0)
-        schemas = self._catalog_cache.get_schemas(key.table_id) if key is not None else {}
+        schemas: Mapping[int, TableSchema] = {}
+        filled_version = chunk.schema_version or 0
+        if key is not None:
+            schemas = self._catalog_cache.get_schemas(key.table_id)
+            if filled_version not in {0, *schemas}:
+                schemas = self._catalog_cache.get_schemas(key.table_id, refresh=True)
         offer = ChunkOffer(
             path=location.path,
             blob_md5=(blob.md5 or "").lower(),
@@ -486,7 +493,7 @@ class RegistrationVerifier:
             md5=(chunk.chunk_md5 or "").lower(),
             key_id=chunk.encryption_key_id or 0,
             rows=chunk.eps.rows,
-            schema_version=max(schemas, default=0),
+            schema_version=max(find_versions_with_defaults_of(schemas, filled_version), default=0),
             # The decoder receives the claimed statistics, and computes the stored ones.
             statistics=column_statistics.NO_STORED_STATISTICS
             if self._policy.depth is VerificationDepth.OFF

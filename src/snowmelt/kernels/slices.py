@@ -33,6 +33,13 @@ class _BytesView:
         self._whole = whole
 
 
+def pad_bytes(data: bytes | memoryview) -> Bytes:
+    """Return a copy with the padding that kernels require."""
+    padded = np.zeros(len(data) + PADDING_BYTES, np.uint8)
+    padded[: len(data)] = np.frombuffer(data, np.uint8)
+    return padded
+
+
 def view_bytes(memory: object) -> Bytes:
     """Return a view of memory that may be read-only. Do not write to the view.
 

@@ -364,9 +364,9 @@ class TextColumnConverter:
         """Return a value as JSON text. A string becomes a JSON string, and is not parsed as JSON."""
         try:
             return (
-                str(self._rule(format_json(value), 0))
+                str(self._rule(format_json(value, signed_bytes=False), 0))
                 if self.column.kind is not LogicalType.TEXT
-                else format_json(value)
+                else format_json(value, signed_bytes=False)
             )
         except TypeError as error:
             raise InvalidValue(reason=f"no JSON of a {error}") from None

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from snowmelt.catalog.sql.cursor import ObjectName
-from snowmelt.catalog.sql.lexer import SourcePosition
+from snowmelt.catalog.sql.lexer import SourcePosition, is_infer_schema
 from snowmelt.schema.types import Column
 
 if TYPE_CHECKING:
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 _SECRET_PARAMETER = re.compile(
     r"(\b\w*(?:secret|password|token|credential|conf)\w*\s*=\s*)E?'(?:[^'\\]|''|\\.)*'?",
     re.IGNORECASE | re.DOTALL,
+)
+
+# Values of VALIDATION_MODE besides RETURN_n_ROWS.
+ValidationMode: TypeAlias = Literal["RETURN_ERRORS", "RETURN_ALL_ERRORS"]
+
+VALIDATION_COLUMNS = (
+    "error",
+    "file",
+    "row_number",
+    "byte_offset",
+    "column_name",
+    "rejected_record",
 )
 
 ParameterValue: TypeAlias = "str | int | float | bool | dt.timedelta | None"
@@ -146,6 +158,8 @@ class CopyStatement:
         metadata: Columns about the file. Without a column list, they are not parsed.
         selection: Expressions instead of parsed columns, by position.
         file_reject_max: Number of rejects at which a file is left out. Requires `error_tolerance`.
+        validation: Validate the files instead of loading them: an error mode, or the number of rows to
+            return.
     """
 
     table: ObjectName
@@ -168,6 +182,7 @@ class CopyStatement:
     partition_columns: tuple[str, ...] = ()
     metadata: tuple[ComputedColumn, ...] = ()
     selection: CopySelection | None = None
+    validation: ValidationMode | int | None = None
     stream_name: str | None = None
     force: bool = False
     local: bool = False
@@ -199,3 +214,8 @@ _COPY_PATTERN = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*COPY\b", re.IGNO
 def is_copy_statement(sql: str) -> bool:
     """Return True if a statement is a COPY. Must be cheap, because every statement is checked."""
     return _COPY_PATTERN.match(sql) is not None
+
+
+def is_file_statement(sql: str) -> bool:
+    """Return True if a statement is a COPY or calls INFER_SCHEMA."""
+    return is_copy_statement(sql) or is_infer_schema(sql)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from snowmelt.catalog.sql.cursor import TokenCursor, format_suggestion, parse_boolean
+from snowmelt.catalog.sql.cursor import ObjectName, TokenCursor, format_suggestion, parse_boolean
 from snowmelt.catalog.sql.lexer import SourcePosition, SqlToken, TokenKind
 from snowmelt.load.copy_ast import (
     ComputedColumn,
@@ -24,6 +24,7 @@ from snowmelt.load.copy_ast import (
     ParameterValue,
     ParsedColumn,
     PhaseCall,
+    ValidationMode,
 )
 from snowmelt.load.file_metadata import FILE_COLUMN_NAMES
 from snowmelt.load.phase_protocols import ColumnOptions
@@ -42,6 +43,9 @@ _COMPRESSIONS = {
 }
 _SCHEMES = {"s3", "gcs", "gs", "az", "file"}
 _PARSERS = {"JSON": "JSON", "AVRO": "AVRO", "PARQUET": "PARQUET", "ORC": "ORC"}
+# Rows of a validation are held in memory.
+_MAX_VALIDATED_ROWS = 10_000
+_RETURN_ROWS = re.compile(r"RETURN_(\d+)_ROWS")
 _SKIP_FILE = re.compile(r"SKIP_FILE_(\d+)(%?)", re.IGNORECASE)
 
 # Options whose only supported value is Snowflake's default, each with the alternative to suggest.
@@ -52,14 +56,13 @@ _FIXED_COPY_OPTIONS = {
 }
 _UNSUPPORTED_COPY_OPTIONS = {
     "SIZE_LIMIT": "name fewer files",
-    "VALIDATION_MODE": "load into a table of its own, or read the files with "
-    'spark.read.format("snowmelt-load")',
     "CLUSTER_AT_INGEST_TIME": "set the clustering of the table",
     "FILE_PROCESSOR": "load text, Avro or Parquet",
     "CREDENTIALS": "the environment of the process has the credentials of stores",
     "STORAGE_INTEGRATION": "the environment of the process has the credentials of stores",
     "ENCRYPTION": "stores decrypt what they have encrypted",
 }
+_INFER_SCHEMA_ARGUMENTS = ("LOCATION", "FILE_FORMAT", "FILES", "IGNORE_CASE", "MAX_FILE_COUNT")
 _FIXED_CSV_OPTIONS = {
     "MULTI_LINE": ("TRUE", "quoted fields may contain line ends"),
     "SKIP_BLANK_LINES": ("FALSE", "use COPY with PARSER CSV()"),
@@ -128,6 +131,32 @@ def parse_copy_into(sql: str) -> CopyStatement:
         text=sql.strip().rstrip(";").rstrip(),
         **options.to_statement_fields(has_columns=items is not None),
     )
+
+
+def parse_infer_schema(sql: str) -> tuple[CopyStatement, int | None]:
+    """Parse `SELECT * FROM TABLE(INFER_SCHEMA(…))`.
+
+    Return a COPY INTO of the files, whose table is a placeholder, and the maximum number of files.
+
+    Raises:
+        StatementError: If it is invalid, or has an argument that is not supported.
+    """
+    cursor = TokenCursor(sql)
+    if not cursor.accept("SELECT", "*", "FROM", "TABLE", "(", "INFER_SCHEMA", "("):
+        raise cursor.make_error(
+            "INFER_SCHEMA is only supported as SELECT * FROM TABLE(INFER_SCHEMA(…)), without other clauses"
+        )
+    options = _CopyIntoOptions(cursor)
+    max_files = options.parse_infer_schema_arguments()
+    cursor.expect(")")
+    cursor.expect_end("INFER_SCHEMA(…))")
+    statement = CopyStatement(
+        table=ObjectName(("T",), cursor.current.position),
+        items=None,
+        text=sql,
+        **options.to_statement_fields(has_columns=False),
+    )
+    return statement, max_files
 
 
 def _parse_columns(cursor: TokenCursor) -> tuple[ParsedColumn, ...]:
@@ -268,6 +297,7 @@ class _CopyIntoOptions:
             "TRUNCATECOLUMNS": self._parse_truncate_columns,
             "MATCH_BY_COLUMN_NAME": self._parse_matching,
             "INCLUDE_METADATA": self._parse_metadata,
+            "VALIDATION_MODE": self._parse_validation_mode,
         }
 
     def parse_source(self) -> None:
@@ -331,6 +361,41 @@ class _CopyIntoOptions:
             cursor.advance()
             cursor.expect("=")
             self._parsers[word]()
+
+    def parse_infer_schema_arguments(self) -> int | None:
+        """Parse the arguments of INFER_SCHEMA and `)`. Return the value of MAX_FILE_COUNT, or None."""
+        cursor = self._cursor
+        max_files = None
+        given: set[str] = set()
+        while True:
+            token = cursor.current
+            name = cursor.expect_one_of(*_INFER_SCHEMA_ARGUMENTS)
+            if name in given:
+                raise cursor.make_error(f"{name} is given twice", token)
+            given.add(name)
+            cursor.expect("=>")
+            if name == "LOCATION":
+                self._parse_location()
+            elif name == "FILE_FORMAT":
+                self._parse_file_format()
+            elif name == "FILES":
+                self._parse_files()
+            elif name == "MAX_FILE_COUNT":
+                max_files = cursor.parse_integer("the number of files", 1, 1_000_000)
+            elif not parse_boolean(cursor):
+                raise cursor.make_error(
+                    "IGNORE_CASE => FALSE is not supported: COPY matches names regardless of case"
+                )
+            if cursor.accept(")"):
+                break
+            cursor.expect(",")
+        for name in ("LOCATION", "FILE_FORMAT"):
+            if name not in given:
+                raise cursor.make_error(f"INFER_SCHEMA needs {name} => …")
+        is_csv = self._parser is not None and self._parser.name == "COPYINTOCSV"
+        if self._has_header or not is_csv:
+            self._matching = "CASE_INSENSITIVE"
+        return max_files
 
     def to_statement_fields(self, *, has_columns: bool) -> dict[str, Any]:
         """Return inputs, parser and options as arguments for CopyStatement.
@@ -475,6 +540,21 @@ class _CopyIntoOptions:
         elif text != "CONTINUE":
             raise cursor.make_error(
                 "ON_ERROR is CONTINUE, SKIP_FILE, SKIP_FILE_<number> or ABORT_STATEMENT", token
+            )
+
+    def _parse_validation_mode(self) -> None:
+        token = self._cursor.current
+        text = self._cursor.advance().text.upper()
+        rows = _RETURN_ROWS.fullmatch(text)
+        if rows is not None and 1 <= int(rows[1]) <= _MAX_VALIDATED_ROWS:
+            self._fields["validation"] = int(rows[1])
+        elif text in get_args(ValidationMode):
+            self._fields["validation"] = text
+        else:
+            raise self._cursor.make_error(
+                "VALIDATION_MODE is RETURN_<n>_ROWS (1 to 10,000 rows), RETURN_ERRORS or "
+                "RETURN_ALL_ERRORS",
+                token,
             )
 
     def _parse_matching(self) -> None:

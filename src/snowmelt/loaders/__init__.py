@@ -1,7 +1,10 @@
 """Jobs that load rows into tables: COPY, Kafka streams, file tailing and error replay.
 
 `copy_job`: executes one COPY statement, from planning to the commit.
+`copy_validation`: returns rows or errors of files instead of loading them (VALIDATION_MODE).
+`file_statements`: runs any statement that reads files.
 `file_watch`: loads new files in folders and stores, each once, in batches.
+`folder_events`: events of local folders, from inotify.
 `file_pipe_check`: validates a COPY that loads files as they appear.
 `schema_inference`: infers the columns of a new table from files.
 `load_task_execution`: loads one portion into native files; runs portions in local threads.

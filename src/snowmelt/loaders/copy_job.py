@@ -24,6 +24,7 @@ from snowmelt.catalog.jobs.load_history import (
 )
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects.libraries import list_load_functions, read_library_files
+from snowmelt.catalog.objects.name_suggestions import suggesting_names
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.catalog.statements.statement_context import StatementSession
@@ -219,13 +220,18 @@ def run_copy(
     statement = parse_copy(statement_text)
     if arrived is not None:
         statement = statement.for_arriving_files()
+    if statement.validation is not None:
+        raise LoadRefused(
+            what="VALIDATION_MODE",
+            reason="this call loads rows. Validate with `lake.sql`, `snowmelt sql` or `snowmelt copy`",
+        )
     if statement.no_commit:
         raise LoadRefused(
             what="NO COMMIT",
             reason="each COPY is one transaction, which commits when it succeeds. "
             "Leave out NO COMMIT",
         )
-    prepared = _prepare_copy(
+    prepared = prepare_copy(
         context, statement, runner.parallelism, None if arrived is None else arrived.files
     )
     if not prepared.plan.tasks:
@@ -272,7 +278,9 @@ def _has_reject_sink(statement: CopyStatement) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _PreparedCopy:
+class PreparedCopy:
+    """A planned COPY."""
+
     table: TableRecord
     reject_table: TableName | None
     functions: LoadFunctions
@@ -295,12 +303,20 @@ class _PreparedCopy:
         )
 
 
-def _prepare_copy(
+def prepare_copy(
     context: CopyContext,
     statement: CopyStatement,
     parallelism: int,
-    listed_files: Sequence[InputFile] | None,
-) -> _PreparedCopy:
+    listed_files: Sequence[InputFile] | None = None,
+) -> PreparedCopy:
+    """Resolve the names of a COPY, and plan it without the files that the table already has.
+
+    Raises:
+        StatementError: If a column is unknown, or a NOT NULL column receives no value.
+        TableNotFound: If the table does not exist or the role lacks INSERT on it.
+        LoadRefused: If a source, filter, parser, parameter or reject table is invalid.
+        LoadFailed: If the inputs cannot be listed.
+    """
     with context.database.reading() as connection:
         session = StatementSession(
             connection=connection,
@@ -310,8 +326,10 @@ def _prepare_copy(
             schema=context.default_schema,
             now=context.clock.now(),
         )
-        table = find_table(connection, session.resolve_table_name(statement.table))
-        require_table_privilege(connection, context.role, table, "INSERT")
+        name = session.resolve_table_name(statement.table)
+        with suggesting_names(connection, context.role, name):
+            table = find_table(connection, name)
+            require_table_privilege(connection, context.role, table, "INSERT")
         sink = statement.rejects.table
         rejects = None if sink is None else session.resolve_table_name(sink)
         functions = find_load_functions(connection, list_named_steps(statement))
@@ -337,6 +355,7 @@ def _prepare_copy(
                 paths,
                 # Otherwise a watch would load a file without valid records repeatedly.
                 with_rejected=listed_files is not None,
+                without_rejects=statement.validation == "RETURN_ALL_ERRORS",
             )
         plan = plan.without_loaded_files({(key.path, key.size, key.tag) for key in known})
     if statement.purge:
@@ -346,7 +365,7 @@ def _prepare_copy(
     check_reject_files(
         statement.rejects, plan, reserved_paths=(*context.reserved_paths, context.warehouse_url)
     )
-    return _PreparedCopy(table, rejects, functions, plan, stream, saved)
+    return PreparedCopy(table, rejects, functions, plan, stream, saved)
 
 
 def find_load_functions(connection: sa.Connection, steps: Sequence[LoadStep]) -> LoadFunctions:
@@ -366,7 +385,7 @@ class _CopyRun:
         self,
         context: CopyContext,
         statement: CopyStatement,
-        prepared: _PreparedCopy,
+        prepared: PreparedCopy,
         load: OpenLoad,
         arrived: ArrivedFiles | None,
     ) -> None:

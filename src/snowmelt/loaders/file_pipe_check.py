@@ -122,6 +122,7 @@ def parse_watched_copy(text: str) -> CopyStatement:
             "each batch would replace the file of the one before: write REJECTED DATA AS TABLE",
         )
     for is_set, words, reason in (
+        (statement.validation is not None, "VALIDATION_MODE", "it loads nothing"),
         (statement.force, "FORCE", "each file is loaded once"),
         (statement.purge, "PURGE", "delete files that are loaded by a job of your own"),
         (statement.no_commit, "NO COMMIT", "each batch is a transaction"),

@@ -1,13 +1,14 @@
 """Load new files in folders and stores, each once, in batches by age and size.
 
-A round lists the files, adds files named in requests, skips those that the table already has, and
-loads a batch when it is due. The commit of a load records its files together with the rows, so
+A round lists the files, adds files of events and files named in requests, skips those that the table
+already has, and loads a batch when it is due. The commit of a load records its files together with the rows, so
 after a crash the watch resumes with the remaining files. A file that cannot be loaded is reported
 and retried later. It does not stop other files.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import logging
 import math
@@ -32,6 +33,7 @@ from snowmelt.loaders.copy_job import (
     run_copy,
 )
 from snowmelt.loaders.file_pipe_check import parse_watched_copy
+from snowmelt.loaders.folder_events import open_folder_events
 from snowmelt.schema.types import TableName
 
 _log = logging.getLogger("snowmelt.load")
@@ -53,7 +55,8 @@ _LISTING_SHARE = 0.1
 class BatchLimits:
     """Limits at which a batch is due: age of its oldest file, number of files, or their bytes.
 
-    A local file is loaded only after it has not changed for `stable_s` seconds.
+    A local file is loaded only after it has not changed for `stable_s` seconds, or at once if an event
+    says that it was moved in. Files with events are due if no load ended within the last `age_s` seconds.
     """
 
     age_s: float = 2.0
@@ -146,6 +149,7 @@ class _WaitingFile:
     file: InputFile
     seen_at: dt.datetime
     stable_since: float
+    has_event: bool = False
 
 
 @dataclass(slots=True)
@@ -204,6 +208,8 @@ class FileWatch:
         self._limits = limits or BatchLimits()
         self._journal = journal or MemoryJournal()
         self._listings = [_Listing(each) for each in statement.inputs]
+        self._events = None if named_only else open_folder_events(statement.inputs)
+        self._last_load_at = -math.inf
         self._state = _State()
         self._next_listing_at = math.inf if named_only else 0.0
         self._named_only = named_only
@@ -227,10 +233,13 @@ class FileWatch:
         waiting = self._state.waiting.values()
         return WatchStatus(len(waiting), min((each.seen_at for each in waiting), default=None))
 
-    @property
-    def retry_files(self) -> int:
-        """Number of failed files that will be retried."""
-        return sum(each.retry_at is not None for each in self._state.failures.values())
+    def wait_for_files(self, timeout_s: float) -> bool:
+        """Wait for a new local file, at most this time. Return False at once if there are no events."""
+        if self._events is None:
+            return False
+        self._events.watch_new_folders()
+        self._events.wait(timeout_s)
+        return True
 
     def refresh(self) -> None:
         """Make the next round list all files and retry failed files."""
@@ -253,6 +262,7 @@ class FileWatch:
                 outcome.
         """
         self._find_named_files()
+        self._find_files_with_events()
         now = self._context.clock.monotonic()
         if now >= self._next_listing_at:
             self._list_files()
@@ -263,6 +273,26 @@ class FileWatch:
         while batch := self._take_batch(until_empty=until_empty):
             results += self._load(batch)
         return results
+
+    def _find_files_with_events(self) -> None:
+        """Add files with events to the waiting files.
+
+        A file that was moved in is complete. A writer that closed a file may open it again.
+        """
+        if self._events is None:
+            return
+        now = self._context.clock.monotonic()
+        for path, is_moved in self._events.take_files().items():
+            # The listing reports files that cannot be read.
+            with contextlib.suppress(PhaseFailed):
+                file = find_file(path)
+                if file is not None:
+                    self._sort_in([file], now)
+            waiting = self._state.waiting.get(path)
+            if waiting is not None:
+                waiting.has_event = True
+                if is_moved:
+                    waiting.stable_since = -math.inf
 
     # Files named in requests.
 
@@ -359,6 +389,7 @@ class FileWatch:
                 fresh.append(file)
             elif (waiting.file.size, waiting.file.tag) != version:
                 waiting.file, waiting.stable_since = file, stable_since
+                waiting.has_event = False
         for file in self._leave_out_loaded(fresh):
             state.waiting[file.path] = _WaitingFile(file, now, stable_since)
 
@@ -433,6 +464,8 @@ class FileWatch:
         is_full = len(batch) < len(stable) or len(batch) == limits.files or size >= limits.bytes
         if not batch or is_full or until_empty:
             return batch
+        if all(each.has_event for each in stable) and now - self._last_load_at >= limits.age_s:
+            return batch
         age = self._context.clock.now() - stable[0].seen_at
         return batch if age.total_seconds() >= limits.age_s else []
 
@@ -463,6 +496,7 @@ class FileWatch:
             self._end_attempt(())
             raise
         failpoints.hit_failpoint(Failpoint.WATCH_LOADED)
+        self._last_load_at = self._context.clock.monotonic()
         self._record_outcomes(batch, dict(result.failed_files))
         return [result]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,14 @@ import duckdb
 import pyarrow as pa
 import pyarrow.orc as po
 
+from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.errors import LoadFailed, LoadRefused, PhaseFailed
 from snowmelt.load.copy_ast import CopyStatement
+from snowmelt.load.copy_into_parser import parse_infer_schema
 from snowmelt.load.copy_parser import parse_copy
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.sources.files import FileGlobSource, find_by_prefix, is_object_url, list_files
-from snowmelt.schema.types import to_display_name
+from snowmelt.schema.types import to_display_name, to_internal_name
 
 _SQL_TYPES = {
     **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"), "NUMBER(38,0)"),
@@ -32,6 +36,11 @@ _SQL_TYPES = {
     "BLOB": "BINARY",
     "JSON": "VARIANT",
 }
+
+
+INFERRED_COLUMNS = ("column_name", "type", "nullable", "expression", "filenames", "order_id")
+_NUMBER = re.compile(r"NUMBER\((\d+),(\d+)\)")
+_MAX_DIGITS = 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +60,71 @@ def infer_copy_columns(text: str) -> tuple[InferredColumn, ...]:
         LoadFailed: If the file cannot be read.
     """
     statement = parse_copy(text)
-    file = _find_first_file(statement)
-    parser = "DELIMITED" if statement.parser is None else statement.parser.name.upper()
+    return _infer_columns(statement, _list_files(statement)[0])
+
+
+def infer_schema(text: str) -> StatementResult:
+    """Run `SELECT * FROM TABLE(INFER_SCHEMA(…))`: infer the columns of all files together.
+
+    Columns of the same name are one column, with the type that has the values of all files.
+
+    Raises:
+        StatementError: If the statement cannot be parsed.
+        LoadRefused: If columns cannot be inferred for the format.
+        LoadFailed: If there is no file, or a file cannot be read.
+    """
+    statement, max_files = parse_infer_schema(text)
+    types: dict[str, str] = {}
+    files: dict[str, list[str]] = {}
+    for file in _list_files(statement)[:max_files]:
+        for column in _infer_columns(statement, file):
+            known = types.get(column.name, column.sql_type)
+            types[column.name] = _unify_types(known, column.sql_type)
+            files.setdefault(column.name, []).append(file.path)
+    by_position = _get_parser(statement) == "COPYINTOCSV" and not _has_header(statement)
+    rows = []
+    for number, (name, sql_type) in enumerate(types.items()):
+        field = f"${number + 1}" if by_position else f"$1:{name}"
+        rows.append(
+            (
+                to_internal_name(name),
+                sql_type,
+                True,
+                f"{field}::{sql_type}",
+                ", ".join(files[name]),
+                number,
+            )
+        )
+    return StatementResult(INFERRED_COLUMNS, tuple(rows))
+
+
+def _unify_types(first: str, second: str) -> str:
+    """Return a type that has the values of both types; VARCHAR if there is no other."""
+    if first == second:
+        return first
+    one, two = _NUMBER.fullmatch(first), _NUMBER.fullmatch(second)
+    if one is not None and two is not None:
+        scale = max(int(one[2]), int(two[2]))
+        digits = max(int(each[1]) - int(each[2]) for each in (one, two)) + scale
+        return f"NUMBER({min(digits, _MAX_DIGITS)},{scale})"
+    kinds = {first.partition("(")[0], second.partition("(")[0]}
+    if kinds == {"NUMBER", "FLOAT"}:
+        return "FLOAT"
+    if kinds in ({"DATE", "TIMESTAMP_NTZ"}, {"TIMESTAMP_NTZ"}):
+        return max((first, second), key=lambda each: (each.startswith("TIMESTAMP"), each))
+    return "VARCHAR"
+
+
+def _get_parser(statement: CopyStatement) -> str:
+    return "DELIMITED" if statement.parser is None else statement.parser.name.upper()
+
+
+def _has_header(statement: CopyStatement) -> bool:
+    return statement.parser is not None and bool(statement.parser.parameters.get("header"))
+
+
+def _infer_columns(statement: CopyStatement, file: InputFile) -> tuple[InferredColumn, ...]:
+    parser = _get_parser(statement)
     with tempfile.TemporaryDirectory(prefix="snowmelt-infer-") as folder:
         path = _make_local(file, Path(folder))
         try:
@@ -72,7 +144,7 @@ def build_create_table(statement_text: str, columns: tuple[InferredColumn, ...])
     return f"CREATE TABLE {name} ({listed})"
 
 
-def _find_first_file(statement: CopyStatement) -> InputFile:
+def _list_files(statement: CopyStatement) -> Sequence[InputFile]:
     inputs = statement.inputs
     if not isinstance(inputs, tuple):
         raise LoadRefused(
@@ -83,16 +155,17 @@ def _find_first_file(statement: CopyStatement) -> InputFile:
             what="Inference of columns",
             reason="column lists, SELECT and filters are not supported: create the table first",
         )
-    first = inputs[0]
-    try:
-        found = (
-            find_by_prefix(first.path, first.pattern) if first.is_prefix else list_files(first.path)
-        )
-    except PhaseFailed as error:
-        raise LoadFailed(where=first.path, reason=str(error).rstrip(".")) from error
-    if not found:
-        raise LoadFailed(where=first.path, reason="there is no file")
-    return found[0]
+    files: list[InputFile] = []
+    for each in inputs:
+        try:
+            files += (
+                find_by_prefix(each.path, each.pattern) if each.is_prefix else list_files(each.path)
+            )
+        except PhaseFailed as error:
+            raise LoadFailed(where=each.path, reason=str(error).rstrip(".")) from error
+    if not files:
+        raise LoadFailed(where=inputs[0].path, reason="there is no file")
+    return files
 
 
 def _make_local(file: InputFile, folder: Path) -> str:

@@ -116,7 +116,8 @@ class SiteWorker:
         silent = [
             slot
             for slot in slots
-            if (instant - slot.requested_at).total_seconds() > FOLLOWER_TTL_S / 2
+            if group.kind == "FAILOVER"
+            and (instant - slot.requested_at).total_seconds() > FOLLOWER_TTL_S / 2
         ]
         for slot in silent:
             if slot.url is not None and self._fence_if_replaced(group, slot.url):

@@ -83,7 +83,8 @@ class StateSource:
 
         Raises:
             UserError: If the group does not allow the site.
-            GroupConflict: If the group has another name.
+            GroupConflict: If the group has another name, or the request claims a promotion in a replication
+                group.
         """
         with self._source.database.writing() as connection:
             group = failover_groups.find_group(connection, lock=True)
@@ -102,6 +103,7 @@ class StateSource:
                 ), None
             failover_groups.require_known_sites(group.settings, request.site)
             if request.epoch > group.epoch:
+                failover_groups.require_failover(group, request.site)
                 # The follower was promoted, so this site is not the primary any longer.
                 failover_groups.fence(connection, request.url)
                 return PullResponse(role=SiteRole.FENCED, epoch=group.epoch, group=group.name), None

@@ -53,6 +53,10 @@ _NAMED_TABLES = frozenset(
 )
 
 
+# A state must not write what each site has of its own, such as its role in the group.
+_PORTABLE_TABLES = {str(table.name): table for table in model.list_portable_tables()}
+
+
 class StateUnusable(ConflictError):
     """The state of the primary cannot be applied here: {reason}."""
 
@@ -316,7 +320,7 @@ def _read_parts(content: BinaryIO) -> Iterator[_TablePart]:
     for frame in read_frames(content):
         if isinstance(frame, TableHeader):
             header = frame
-            table = model.metadata.tables.get(frame.name)
+            table = _PORTABLE_TABLES.get(frame.name)
             unknown = set(frame.columns) - set(() if table is None else table.c.keys())
             if unknown:
                 raise StateUnusable(

@@ -208,8 +208,8 @@ def widen_column_type(column: Column, wanted: Column) -> Column | str:
 def find_schema_conflict(older: TableSchema, current: TableSchema) -> SchemaConflict | None:
     """Return the reason to reject rows for `older` columns, or None if they are accepted.
 
-    Rows are accepted if each value's column exists with its original name, and if all columns that
-    the rows lack are nullable.
+    Rows are accepted if each value's column exists with its original name and default, and if all
+    columns that the rows lack are nullable.
     """
     known = {column.ordinal: column for column in older.columns}
     there = {column.ordinal: column for column in current.columns}
@@ -232,7 +232,21 @@ def find_schema_conflict(older: TableSchema, current: TableSchema) -> SchemaConf
                 f"{'' if column.nullable else ' NOT NULL'}",
                 False,
             )
+        elif before.default != column.default:
+            return SchemaConflict(f"the default of its column {column.display_name} changed", False)
     for ordinal, column in known.items():
         if ordinal not in there:
             return SchemaConflict(f"column {column.display_name} was dropped", False)
     return None
+
+
+def find_versions_with_defaults_of(schemas: Mapping[int, TableSchema], version: int) -> list[int]:
+    """Return the versions that have the same defaults as a version, or none if that does not exist."""
+    wanted = _collect_defaults(schemas[version]) if version in schemas else {}
+    return [number for number, each in schemas.items() if _collect_defaults(each) == wanted]
+
+
+def _collect_defaults(schema: TableSchema) -> dict[int, str]:
+    return {
+        column.ordinal: column.default for column in schema.columns if column.default is not None
+    }

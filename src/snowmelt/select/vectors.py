@@ -153,13 +153,6 @@ class ColumnBatch(Protocol):
         """Return the byte offset of a record in the object's decompressed text, or None if unknown."""
 
 
-class RawRecordBatch(ColumnBatch, Protocol):
-    """Batch whose records can be copied without decoding (CSV)."""
-
-    def read_raw_record(self, row_index: int) -> bytes:
-        """Return the bytes of one record without its delimiter."""
-
-
 def make_masked_text_vector(slices: StringSlices) -> ValueVector:
     """Make a vector of slices: past-end and empty-as-null are NULL, NEEDS_UNQUOTING is deferred."""
     null = (slices.flags & (PAST_END | EMPTY_NULL)) != 0

@@ -43,6 +43,7 @@ from snowmelt.server.console.check_runner import CheckRunner
 from snowmelt.server.console.layout import MOUNT_PATH as CONSOLE_PATH
 from snowmelt.server.console.pages.checks import list_check_problems
 from snowmelt.server.console.request import ConsoleParts
+from snowmelt.server.console.site_findings import list_site_problems
 from snowmelt.server.console.workers import ConsoleWorkers
 from snowmelt.server.error_responses import RouteNotFound, error_response
 from snowmelt.server.file_pipe_routes import FilePipeRoutes
@@ -253,7 +254,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
                 activity=ActivityMonitor(database, clock),
                 workers=ConsoleWorkers(settings, authenticator),
                 checks=CheckRunner(settings, clock),
-                finding_sources=[list_check_problems],
+                finding_sources=[list_site_problems, list_check_problems],
             )
         ),
         replication=ReplicationRoutes(

@@ -254,7 +254,8 @@ class _VerifiedToken:
 class Authenticator:
     """Verifies tokens against the registered keys, and caches the result for a few seconds.
 
-    With `anonymous_user`, a request without a token is authenticated as that user.
+    With `anonymous_user`, a request without a token is authenticated as that user, unless a web page sent
+    it: pages of any origin can send requests to this machine, and browsers name the origin.
     """
 
     def __init__(
@@ -291,7 +292,7 @@ class Authenticator:
         """Return the principal of a recently verified token, or None. Does no I/O."""
         token = headers.get(b"authorization")
         if token is None:
-            return self._anonymous
+            return None if b"origin" in headers else self._anonymous
         known = self._verified_tokens.get(token.decode("latin-1"))
         if known is None or self._clock.monotonic() >= known.recheck_at:
             return None
@@ -312,6 +313,8 @@ class Authenticator:
         text = headers.get(b"authorization", b"").decode("latin-1")
         scheme, _, token = text.partition(" ")
         if not text:
+            if self._anonymous is not None:
+                _reject_token("a web page sent the request, and pages need a token also with --dev")
             _reject_token("the Authorization header must contain a key-pair JWT")
         if scheme.lower() != "bearer":
             _reject_token("the Authorization header must begin with Bearer")

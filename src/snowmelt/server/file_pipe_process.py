@@ -118,7 +118,7 @@ class PipeThread(threading.Thread):
 
     def run(self) -> None:
         """Run rounds until the thread is stopped."""
-        while not self._ended.wait(self._pause_s or _ROUND_INTERVAL_S):
+        while not self._ended.wait(self._wait_for_files()):
             try:
                 self._run_round()
             except Exception as error:  # noqa: BLE001 - the pipe shows it, and the next round may work
@@ -135,6 +135,13 @@ class PipeThread(threading.Thread):
         if self._lease is not None:
             with self._database.writing() as connection:
                 leases.release_lease(connection, self._lease)
+
+    def _wait_for_files(self) -> float:
+        """Wait for events of folders, and return how long to wait besides, in seconds."""
+        if self._pause_s:
+            return self._pause_s
+        waited = self._watch is not None and self._watch.wait_for_files(_ROUND_INTERVAL_S)
+        return 0.0 if waited else _ROUND_INTERVAL_S
 
     def _run_round(self) -> None:
         with self._database.reading() as connection:

@@ -25,18 +25,26 @@ from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs.load_history import LoadFileState
 from snowmelt.catalog.objects import file_pipes
 from snowmelt.catalog.objects.file_pipes import PipeFileEvent
-from snowmelt.catalog.objects.tables import PipeRecord, find_pipe, find_table
+from snowmelt.catalog.objects.tables import (
+    PipeRecord,
+    find_pipe,
+    find_table,
+    resolve_pipe_table,
+)
 from snowmelt.catalog.security.access_control import (
     require_table_privilege,
     resolve_effective_role,
 )
 from snowmelt.catalog.sql.cursor import TokenCursor
+from snowmelt.catalog.sql.pipe_copy import parse_pipe_copy
 from snowmelt.clock import Clock
 from snowmelt.errors import (
+    DatabaseNotFound,
     InternalError,
     PipeNotFound,
     RequestMalformed,
     RoleNotGranted,
+    SchemaNotFound,
     SnowmeltError,
     StatementError,
     TableNotFound,
@@ -55,6 +63,7 @@ from snowmelt.server.error_responses import (
 from snowmelt.server.metrics import ROUTE_SCOPE_KEY
 from snowmelt.server.middleware import read_body
 from snowmelt.server.rows.requests_and_errors import parse_query
+from snowmelt.server.streaming_routes import decode_message
 from snowmelt.wire.file_pipes import (
     FilePipeError,
     FileReport,
@@ -265,18 +274,24 @@ def _find_pipe(connection: sa.Connection, request: _PipeRequest) -> _Pipe:
     pipe = find_pipe(connection, name)
     if pipe is None:
         raise PipeNotFound(pipe=name)
-    if file_pipes.find_file_pipe(connection, pipe.pipe_id) is None:
-        raise RequestMalformed(reason=f"pipe {name} accepts streamed rows and does not load files")
-    location = find_pipe_location(pipe.definition, name)
+    loads_files = file_pipes.find_file_pipe(connection, pipe.pipe_id) is not None
+    location = find_pipe_location(pipe.definition, name) if loads_files else None
+    target = (
+        resolve_pipe_table(parse_pipe_copy(pipe.definition), name)
+        if location is None
+        else location.table
+    )
     scope, user = request.principal.scope, request.principal.user
     try:
         role = resolve_effective_role(
             connection, user, None if scope is None else scope.resolve_role(None, user)
         )
-        table = find_table(connection, location.table)
+        table = find_table(connection, target)
         require_table_privilege(connection, role, table, "INSERT")
-    except (TableNotFound, RoleNotGranted):
+    except (DatabaseNotFound, SchemaNotFound, TableNotFound, RoleNotGranted):
         raise PipeNotFound(pipe=name) from None
+    if location is None:
+        raise RequestMalformed(reason=f"pipe {name} accepts streamed rows and does not load files")
     return _Pipe(pipe, location, table.table_id)
 
 
@@ -297,10 +312,7 @@ def _read_names(request: _PipeRequest) -> Sequence[str]:
             raise RequestMalformed(reason=f"the body is not UTF-8: {error}") from None
         names = [each.strip() for each in lines if each.strip()]
     elif kind == b"application/json":
-        try:
-            decoded = msgspec.json.decode(request.body, type=InsertFilesRequest)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise RequestMalformed(reason=str(error)) from None
+        decoded = decode_message(request.body, InsertFilesRequest)
         names = [each.path for each in decoded.files]
     else:
         raise UnsupportedMediaType(content_type=repr(content_type[:200].decode("latin-1")))
@@ -322,14 +334,14 @@ def _read_event_urls(body: bytes) -> Sequence[str]:
     Raises:
         RequestMalformed: If the body is no notification of S3, EventBridge or SNS.
     """
-    found = _decode_notification(body)
+    found = decode_message(body, S3Notification)
     if found.sns_type is not None:
         if found.sns_type != "Notification" or found.sns_message is None:
             raise RequestMalformed(
                 reason=f"SNS message of type {found.sns_type[:80]!r} is not supported. Confirm the "
                 "subscription at its URL; this service requests no URLs"
             )
-        found = _decode_notification(found.sns_message.encode())
+        found = decode_message(found.sns_message.encode(), S3Notification)
     urls = [
         f"s3://{each.s3.bucket.name}/{unquote_plus(each.s3.object.key)}"
         for each in found.records
@@ -340,13 +352,6 @@ def _read_event_urls(body: bytes) -> Sequence[str]:
     if not (found.records or found.test_event or found.detail_type):
         raise RequestMalformed(reason="expected a notification of S3 with Records")
     return urls
-
-
-def _decode_notification(data: bytes) -> S3Notification:
-    try:
-        return msgspec.json.decode(data, type=S3Notification)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise RequestMalformed(reason=str(error)) from None
 
 
 def _read_count(name: str, text: str) -> int:

@@ -175,6 +175,7 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
     running.run()
     while running.starts_again and not is_ending:
         running = RunningService(settings, site_process=running.site_process)
+        _log.info("the service has started again with the history of the primary")
         running.run()
     say("Snowmelt has stopped.")
 

@@ -21,6 +21,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.jobs.backup_history import LastBackup, find_last_backup
 from snowmelt.catalog.jobs.run_history import (
     MigrationStateTotals,
     TableBacklog,
@@ -111,6 +112,7 @@ class CatalogMetrics:
     publications: PublicationLag
     replication: ReplicationLag | None
     expected_tables: Sequence[ExpectedTable]
+    last_backup: LastBackup | None
 
 
 def read_catalog_metrics(database: Database, at: dt.datetime) -> CatalogMetrics:
@@ -123,6 +125,7 @@ def read_catalog_metrics(database: Database, at: dt.datetime) -> CatalogMetrics:
             measure_publication_lag(connection, since=at - DEMAND_TTL),
             measure_replication_lag(connection, at),
             list_expected_tables(connection),
+            find_last_backup(connection),
         )
 
 
@@ -193,9 +196,21 @@ class _MetricsCollector:
             yield from _make_publication_metrics(self._catalog_metrics)
             yield from _make_replication_metrics(self._catalog_metrics.replication)
             yield _make_late_metric(self._catalog_metrics)
+            if self._catalog_metrics.last_backup is not None:
+                yield _make_backup_metric(
+                    self._catalog_metrics.last_backup, self._catalog_metrics.read_at
+                )
             if self._with_table_labels:
                 yield from _make_table_metrics(self._catalog_metrics)
                 yield from _make_freshness_metrics(self._catalog_metrics)
+
+
+def _make_backup_metric(last: LastBackup, at: dt.datetime) -> Metric:
+    return GaugeMetricFamily(
+        "snowmelt_backup_age_seconds",
+        "Seconds since the last completed backup. Absent if there was none.",
+        value=max((at - last.ended_at).total_seconds(), 0.0),
+    )
 
 
 def _make_replication_metrics(lag: ReplicationLag | None) -> Iterator[Metric]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 # Larger bodies are decoded in a thread, because decoding takes about 5 ms per MiB.
 SMALL_BODY_BYTES = 64 * 1024
+_MAX_ANONYMOUS_BODY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +168,11 @@ class ServiceMiddleware:
             if lane is None:
                 await self._app(scope, receive, send)
                 return
-            self._check_request(scope["method"], path, headers)
+            self._check_request(lane, scope["method"], path, headers)
             if not lane.allows_anonymous:
                 caller = await self._authenticate(headers)
-            body = await read_body(receive, self._checks.max_body_bytes, RequestTooLarge)
+            limit = self._limit_body(lane)
+            body = await read_body(receive, limit, RequestTooLarge)
             if body is None:
                 return
             user, roles = ("", None) if caller is None else (caller.user, caller.scope)
@@ -204,7 +206,7 @@ class ServiceMiddleware:
             if self._checks.loopback_only:
                 check_host(known.get(b"host", b""), self._checks.public_hosts)
             if lane is not None:
-                self._check_request(method.decode("latin-1"), path, known)
+                self._check_request(lane, method.decode("latin-1"), path, known)
         except UserError:
             return None
         if lane is None:
@@ -214,14 +216,22 @@ class ServiceMiddleware:
             return None
         return _ImmediateRouteRequest(lane, lane.handle_immediately, path, caller, known)
 
-    def _check_request(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> None:
+    def _limit_body(self, route: PostRoute) -> int:
+        """Return the largest body of a route. Clients without a token must not fill the memory."""
+        limit = self._checks.max_body_bytes
+        return min(limit, _MAX_ANONYMOUS_BODY_BYTES) if route.allows_anonymous else limit
+
+    def _check_request(
+        self, route: PostRoute, method: str, path: str, headers: Mapping[bytes, bytes]
+    ) -> None:
         if method != "POST":
             raise MethodNotAllowed(path=path, allowed="POST", method=method)
         if self._checks.loopback_only:
             check_content_type(headers.get(b"content-type", b""))
         length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self._checks.max_body_bytes:
-            raise RequestTooLarge(limit=self._checks.max_body_bytes)
+        limit = self._limit_body(route)
+        if length.isdigit() and int(length) > limit:
+            raise RequestTooLarge(limit=limit)
 
     async def _authenticate(self, headers: Mapping[bytes, bytes]) -> Principal:
         authenticator = self._checks.authenticator

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import uuid
 from concurrent.futures import Executor
+from decimal import Decimal
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -25,6 +26,7 @@ from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security.access_control import resolve_effective_role
 from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.catalog.sql.lexer import is_infer_schema
 from snowmelt.catalog.statements.executor import execute_statement, is_query
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.clock import Clock, to_epoch_ms
@@ -38,13 +40,15 @@ from snowmelt.errors import (
     StatementError,
     Unsupported,
 )
-from snowmelt.load.copy_ast import StandardInput, is_copy_statement
+from snowmelt.load.copy_ast import VALIDATION_COLUMNS, StandardInput, is_file_statement
+from snowmelt.load.copy_into_parser import parse_infer_schema
 from snowmelt.load.copy_parser import parse_copy
 from snowmelt.loaders.file_pipe_check import check_file_copy
 from snowmelt.schema.types import to_display_name, to_internal_name
 from snowmelt.server.error_responses import ServerResponse
 from snowmelt.server.middleware import AuthenticatedRequest, PostRoute
 from snowmelt.server.query_process import QueryProcesses
+from snowmelt.server.streaming_routes import decode_message
 from snowmelt.wire.statements import (
     STATEMENTS_PATH,
     StatementFailure,
@@ -106,7 +110,7 @@ class StatementRoutes:
     async def _run(self, request: StatementRequest, call: AuthenticatedRequest) -> StatementResult:
         role = call.resolve_role(request.role)
         loop = asyncio.get_running_loop()
-        if is_copy_statement(request.statement):
+        if is_file_statement(request.statement):
             script = await loop.run_in_executor(
                 self._threads, partial(self._write_copy_script, request.statement, call.user, role)
             )
@@ -154,11 +158,15 @@ class StatementRoutes:
             effective = resolve_effective_role(connection, user, role)
         if effective != ACCOUNTADMIN:
             raise PrivilegeMissing(
-                "COPY over the statement API reads files with the permissions of the service: only "
+                "The statement reads files with the permissions of the service: over the statement API, only "
                 f"role ACCOUNTADMIN may run it, not {to_display_name(effective)}.",
                 privilege="ACCOUNTADMIN",
             )
-        parsed = parse_copy(statement)
+        parsed = (
+            parse_infer_schema(statement)[0]
+            if is_infer_schema(statement)
+            else parse_copy(statement)
+        )
         if parsed.local or isinstance(parsed.inputs, StandardInput):
             raise Unsupported(
                 what="COPY of the client's files over the statement API",
@@ -190,15 +198,13 @@ class StatementRoutes:
         if process.returncode:
             text = errors.decode("utf-8", "replace").strip()
             raise LoadFailed(text.removeprefix("snowmelt: ") or "COPY failed.", where="", reason="")
-        [row] = json.loads(output)
-        return StatementResult(columns=tuple(row), rows=(tuple(row.values()),))
+        rows = json.loads(output, parse_float=Decimal)
+        columns = tuple(rows[0]) if rows else VALIDATION_COLUMNS
+        return StatementResult(columns, tuple(tuple(row.values()) for row in rows))
 
 
 def _decode_request(body: bytes) -> StatementRequest:
-    try:
-        request = msgspec.json.decode(body, type=StatementRequest)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise RequestMalformed(reason=str(error)) from None
+    request = decode_message(body, StatementRequest)
     if request.bindings:
         raise RequestMalformed(reason="bindings are not supported. Write values into the statement")
     return request

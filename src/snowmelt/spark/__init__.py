@@ -5,6 +5,7 @@
 `daemon`: the Python worker daemon with preloaded imports.
 `snowmelt_session`: `Snowmelt`, the public interface.
 `sql`: analysis and planning of queries, system views.
+`name_check`: check of table and function names before Spark starts.
 `insert_statements`: CREATE TABLE AS and INSERT.
 `row_changes`: DELETE, UPDATE and MERGE.
 `positioned_rows`: native rows with their positions, and rewriting of files with changed rows.

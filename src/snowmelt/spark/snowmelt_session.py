@@ -27,10 +27,11 @@ from snowmelt.clock import Clock
 from snowmelt.config import Settings
 from snowmelt.errors import ConflictError, NotFound, SchemaNotFound, TableNotFound, UnknownOutcome
 from snowmelt.functions.caller.plan import CallerOptions
-from snowmelt.load.copy_ast import is_copy_statement
+from snowmelt.load.copy_ast import is_file_statement
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.loaders.copy_job import CopyContext, CopyResult, run_copy
 from snowmelt.loaders.file_pipe_check import check_file_copy
+from snowmelt.loaders.file_statements import run_file_statement
 from snowmelt.schema.types import TableName, to_internal_name
 from snowmelt.spark import copy_dataframe_source, select
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
@@ -245,7 +246,8 @@ class Snowmelt:
         """Run one statement. Queries are lazy; all other statements run immediately.
 
         A query returns a DataFrame over one snapshot. The DataFrame always has the same rows, and
-        is valid for 50 minutes. COPY returns one row with its counts. INSERT returns the number of
+        is valid for 50 minutes. COPY returns one row with its counts, or with VALIDATION_MODE the errors
+        or rows of its files. INSERT returns the number of
         rows.
 
         Tables are named `database.schema.table`. The name may be shorter if `database` is given.
@@ -264,11 +266,12 @@ class Snowmelt:
             LoadRefused: If an INSERT has the wrong number of values, or lacks a required one.
             LoadFailed: If a value does not fit its column. No row was inserted.
         """
-        if is_copy_statement(text):
-            copied = self.copy(text, database=database, schema=schema)
-            return make_result_frame(
-                self.spark, StatementResult(CopyResult.COLUMNS, (copied.to_row(),))
-            )
+        if is_file_statement(text):
+            context = self._make_copy_context(database, schema)
+            result = run_file_statement(context, text, SparkLoadRunner(self.spark))
+            if isinstance(result, CopyResult):
+                result = StatementResult(CopyResult.COLUMNS, (result.to_row(),))
+            return make_result_frame(self.spark, result)
         insert = parse_insert(text, resolve_namespace(database, schema))
         if insert is not None:
             rows = self.sql(insert.query, database=database, schema=schema)
@@ -391,7 +394,11 @@ class Snowmelt:
             LoadFailed: If a file cannot be loaded, or too many records were rejected. No row was loaded.
             LoadOvertaken: If another load committed the same files first.
         """
-        context = CopyContext(
+        context = self._make_copy_context(database, schema)
+        return run_copy(context, text, SparkLoadRunner(self.spark))
+
+    def _make_copy_context(self, database: str | None, schema: str | None) -> CopyContext:
+        return CopyContext(
             self._database,
             self._migration.warehouse_url,
             self.role,
@@ -402,7 +409,6 @@ class Snowmelt:
             reserved_paths=self._reserved_paths,
             user_code_limits=self._limits,
         )
-        return run_copy(context, text, SparkLoadRunner(self.spark))
 
     def table(self, name: str) -> DataFrame:
         """Return a table as a DataFrame with all columns, in one snapshot.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import TableRecord
+from snowmelt.catalog.objects.name_suggestions import suggesting_names
 from snowmelt.catalog.objects.tables import find_table, list_table_schema_versions
 from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.catalog.streaming.chunks import ChunkRange, ChunkRecord, read_chunk_range
@@ -100,9 +101,10 @@ def take_snapshots(
     found = []
     with database.reading() as connection:
         for name in names:
-            table = find_table(connection, name)
-            if role is not None:
-                require_table_privilege(connection, role, table, "SELECT")
+            with suggesting_names(connection, role, name):
+                table = find_table(connection, name)
+                if role is not None:
+                    require_table_privilege(connection, role, table, "SELECT")
             schemas = list_table_schema_versions(connection, table.table_id)
             found.append((table, schemas, read_chunk_range(connection, database, table)))
     return [

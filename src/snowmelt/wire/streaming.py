@@ -82,6 +82,7 @@ class OpenChannelRequest(msgspec.Struct):
     is_iceberg: bool = False
     offset_token: str | None = None
     fills_defaults: bool = False
+    reports_rejections: bool = False
 
 
 class ColumnMetadata(msgspec.Struct):
@@ -138,6 +139,8 @@ class ChannelStatusQuery(msgspec.Struct, omit_defaults=True):
 
     `with_columns` and `encryption_key_id` are Snowmelt extensions. `encryption_key_id` is the key
     with which the channel was opened. It identifies the table even if the table was renamed.
+    `rejected_rows`, another extension, is the number of rows that the client has rejected since it opened
+    the channel, and `last_error` the reason of the last one.
     """
 
     database: str | None = None
@@ -147,6 +150,8 @@ class ChannelStatusQuery(msgspec.Struct, omit_defaults=True):
     client_sequencer: int | None = None
     with_columns: bool = False
     encryption_key_id: int | None = None
+    rejected_rows: Sequencer | None = None
+    last_error: str | None = None
 
 
 class ChannelStatusRequest(msgspec.Struct):
@@ -257,10 +262,11 @@ class ChunkChannelMessage(msgspec.Struct):
 class ChunkMetadata(msgspec.Struct):
     """One chunk of a blob: its location, its channels and its contents.
 
-    `parts` and `rowless` are Snowmelt extensions. If the rows of one row sequencer of a channel are
+    `parts`, `rowless` and `schema_version` are Snowmelt extensions. If the rows of one row sequencer of a channel are
     in several chunks, `parts` is the number of these chunks in the request. They are committed
     together or not at all. A `rowless` chunk has no rows, and only advances the offset tokens of
-    its channels.
+    its channels. `schema_version` is the version of the columns whose defaults the client has filled.
+    Without it, the client fills none.
     """
 
     database: str | None = None
@@ -277,6 +283,7 @@ class ChunkMetadata(msgspec.Struct):
     last_insert_time_in_ms: int | None = None
     parts: int = 1
     rowless: bool = False
+    schema_version: int | None = None
 
 
 class BlobStats(msgspec.Struct):

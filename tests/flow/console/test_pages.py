@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import sqlalchemy as sa
 
 from fixtures.browser import ConsoleUser, access_key, open_browser
 from snowmelt.buckets.bucket import UploadCompletion
 from snowmelt.buckets.bucket_registry import BucketRegistry
+from snowmelt.catalog import model
 from snowmelt.server.console.layout import SECTIONS
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.testing import LocalService
@@ -99,6 +101,34 @@ def test_markup_in_names_values_and_tokens_is_text(
         person.go(path)
         assert page.locator("main img").count() == 0
     # `person` fails if a dialog opened or a script raised an error.
+
+
+def test_partitions_of_kafka_show_their_lag_and_stall(
+    person: ConsoleUser, console_service: LocalService
+) -> None:
+    table = console_service.create_table("topics.public.t", "id INT")
+    with console_service.client() as client:
+        for name, token in (("clicks:P0", "41"), ("clicks:P0:end", "50"), ("clicks:P1:end", "0")):
+            channel = client.open_channel(f'"{name}"', table=table)
+            channel.advance(token)
+            channel.wait_for_commit(token, timeout=A_WHILE)
+    person.log_in(access_key(console_service))
+    page = person.go("/")
+    page.get_by_role("link", name="Kafka").click()
+    [lagging, done] = page.locator("table").nth(1).locator("tbody tr").all_inner_texts()
+    assert lagging.split("\t")[:6] == ["clicks", "0", "◐ catching up", "8", "41", "50"]
+    assert done.split("\t")[:6] == ["clicks", "1", "● current", "0", "–", "0"]
+    # Without commits for 5 minutes, it is a problem of the overview.
+    column = model.channels.c.last_commit_at
+    older = sa.type_coerce(column, sa.BigInteger) - 360 * 1_000_000
+    with console_service.embedded.service.database.writing() as connection:
+        connection.execute(
+            sa.update(model.channels)
+            .where(model.channels.c.name == "clicks:P0")
+            .values(last_commit_at=older)
+        )
+    page.get_by_text("1 partition had no commit for 5 minutes").wait_for()
+    person.go("/").get_by_text("8 messages of Kafka topic clicks wait for table").wait_for()
 
 
 @pytest.fixture(params=["light", "dark"])

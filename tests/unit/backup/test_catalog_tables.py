@@ -67,6 +67,7 @@ def test_a_column_of_a_newer_version_is_rejected(database: Database, tmp_path: P
         import_table(connection, model.users, path, None, None)
 
 
+@pytest.mark.postgres
 def test_text_that_postgresql_cannot_store_is_rejected_by_name(
     postgres_url: str, tmp_path: Path
 ) -> None:

@@ -11,8 +11,10 @@ from fixtures.backups import BackedUpSite
 from snowmelt import failpoints
 from snowmelt.backup.manifests import BackupRejected, SourceDamaged
 from snowmelt.catalog import model
+from snowmelt.catalog.jobs.backup_history import find_last_backup
 from snowmelt.catalog.objects.s3_buckets import create_bucket, find_bucket
 from snowmelt.catalog.objects.s3_objects import ObjectRecord, put_object
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.streaming.chunks import quarantine_chunk
 from snowmelt.failpoints import Failpoint
 from snowmelt.storage.local_store import LocalStore
@@ -127,3 +129,48 @@ def test_objects_of_buckets_are_in_a_point(site: BackedUpSite) -> None:
     site.destination = type(site.destination)(LocalStore(site.folder / "other"))
     with pytest.raises(SourceDamaged, match="17 bytes instead of 9"):
         site.back_up()
+
+
+def show_backups(site: BackedUpSite, role: str = "ACCOUNTADMIN") -> list[dict[str, object]]:
+    """Return the rows of SHOW BACKUPS, newest first."""
+    result = execute_statement(site.house.database, "SHOW BACKUPS", role=role, clock=site.clock)
+    return [dict(zip(result.columns, row, strict=True)) for row in result.rows]
+
+
+def test_the_catalog_has_a_history_of_backups(site: BackedUpSite) -> None:
+    site.write(10)
+    site.house.is_damaged = True
+    [blob] = (site.house.folder / "stage").rglob("*.bdec")
+    content = blob.read_bytes()
+    blob.unlink()
+    with pytest.raises(SourceDamaged):
+        site.back_up()
+    with site.house.database.reading() as connection:
+        assert find_last_backup(connection) is None
+    blob.write_bytes(content)
+    site.clock.advance(1)
+    point = site.back_up()
+    site.clock.advance(1)
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    failpoints.arm(Failpoint.BACKUP_EXPORTED, die)
+    with pytest.raises(KeyboardInterrupt):
+        site.back_up()
+    site.clock.advance(1)
+    last = site.back_up()
+    with site.house.database.reading() as connection:
+        found = find_last_backup(connection)
+    assert found is not None
+    assert (found.point_id, found.ended_at) == (last.point_id, site.clock.now())
+    runs = show_backups(site)
+    assert [each["state"] for each in runs] == ["committed", "lost", "committed", "failed"]
+    assert {each["destination"] for each in runs} == {site.destination.url}
+    assert (runs[2]["point_id"], runs[2]["objects"]) == (point.point_id, point.copied_objects)
+    assert runs[2]["bytes"] == point.copied_bytes
+    assert blob.name in str(runs[3]["message"])
+    assert show_backups(site, "PUBLIC") == []
+    # A restored installation has no backups of its own yet.
+    with contextlib.closing(site.restore(last)) as house, house.database.reading() as connection:
+        assert find_last_backup(connection) is None

@@ -59,6 +59,7 @@ def test_each_point_has_the_rows_of_its_time(site: BackedUpSite) -> None:
             assert_is_at(restored, count)
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("into_postgres", [True, False], ids=["to-postgres", "to-sqlite"])
 def test_a_catalog_moves_to_the_other_database(
     tmp_path: Path, empty_postgres_url: str, *, into_postgres: bool

@@ -12,9 +12,11 @@ import pyarrow.orc as po
 import pyarrow.parquet as pq
 import pytest
 
+from snowmelt.catalog.sql.lexer import is_infer_schema, is_query
 from snowmelt.catalog.statements.executor import parse_statement
-from snowmelt.errors import LoadFailed, LoadRefused
-from snowmelt.loaders.schema_inference import build_create_table, infer_copy_columns
+from snowmelt.errors import LoadFailed, LoadRefused, StatementError
+from snowmelt.load.copy_into_parser import parse_copy_into
+from snowmelt.loaders.schema_inference import build_create_table, infer_copy_columns, infer_schema
 
 CSV = "id,name,born,at\n1,Ada,1815-12-10,2026-01-31 08:00:00\n2,Grace,1906-12-09,2026-02-01 09:30:00\n"
 TABLE = pa.table(
@@ -96,3 +98,69 @@ def test_what_cannot_be_inferred_is_refused_by_name(tmp_path: Path) -> None:
         infer(f"COPY t FROM '{tmp_path}/none.csv'")
     with pytest.raises(LoadFailed, match="cannot be inferred"):
         infer(f"COPY t {path} PARQUET")
+
+
+def infer_all(arguments: str) -> list[dict[str, object]]:
+    found = infer_schema(f"SELECT * FROM TABLE(INFER_SCHEMA({arguments}));")
+    return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+
+
+def test_infer_schema_combines_the_columns_of_all_files(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,day,x\n1,2026-01-31,1\n")
+    (tmp_path / "b.csv").write_text("id,day,y z\n1.25,2026-02-01 10:00:00,a\n")
+    given = f"LOCATION => '{tmp_path}/', FILE_FORMAT => (TYPE = CSV PARSE_HEADER = TRUE)"
+    rows = infer_all(given)
+    assert [(row["column_name"], row["type"], row["order_id"]) for row in rows] == [
+        ("ID", "FLOAT", 0),
+        ("DAY", "TIMESTAMP_NTZ(6)", 1),
+        ("X", "NUMBER(38,0)", 2),
+        ("Y Z", "VARCHAR", 3),
+    ]
+    both = f"{tmp_path}/a.csv, {tmp_path}/b.csv"
+    assert [row["filenames"] for row in rows] == [both, both, *both.split(", ")]
+    for limit in ("MAX_FILE_COUNT => 1", "FILES => ('a.csv')"):
+        assert [row["type"] for row in infer_all(f"{given}, {limit}, IGNORE_CASE => TRUE")] == [
+            "NUMBER(38,0)",
+            "DATE",
+            "NUMBER(38,0)",
+        ]
+
+
+def test_expressions_of_infer_schema_load_the_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1,a\n")
+    pq.write_table(TABLE, tmp_path / "a.parquet")
+    found = infer_all(f"LOCATION => '{tmp_path}/a.csv', FILE_FORMAT => (TYPE = CSV)")
+    assert [row["expression"] for row in found] == ["$1::NUMBER(38,0)", "$2::VARCHAR"]
+    found = infer_all(f"FILE_FORMAT => (TYPE = PARQUET), LOCATION => '{tmp_path}/a.parquet'")
+    assert [row["expression"] for row in found][:2] == ["$1:ID::NUMBER(38,0)", "$1:PRICE::NUMBER(10,2)"]  # fmt: skip
+    statement = parse_copy_into(
+        "COPY INTO t FROM (SELECT "
+        + ", ".join(str(row["expression"]) for row in found[:2])
+        + f" FROM '{tmp_path}/a.parquet') FILE_FORMAT = (TYPE = PARQUET)"
+    )
+    assert statement.selection is not None
+    assert statement.selection.fields == ("ID", "PRICE")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT column_name FROM TABLE(INFER_SCHEMA(LOCATION => '/a'))", "only supported as SELECT"),
+        ("SELECT * FROM TABLE(INFER_SCHEMA(LOCATION => '/a')) WHERE 1 = 1", "INFER_SCHEMA needs FILE_FORMAT"),
+        ("SELECT * FROM TABLE(INFER_SCHEMA(LOCATION => '@stage'))", "absolute path"),
+        ("SELECT * FROM TABLE(INFER_SCHEMA(LOCATION => '/a', FILE_FORMAT => 'f'))", "Named file formats"),
+        ("SELECT * FROM TABLE(INFER_SCHEMA(KIND => 'ICEBERG'))", "LOCATION"),
+        ("SELECT * FROM TABLE(INFER_SCHEMA(IGNORE_CASE => FALSE))", "IGNORE_CASE => FALSE is not supported"),
+        ("SELECT * FROM TABLE(INFER_SCHEMA(LOCATION => '/a', FILE_FORMAT => (TYPE = CSV))) LIMIT 1", "LIMIT"),
+    ],
+)  # fmt: skip
+def test_other_forms_of_infer_schema_are_refused_by_name(text: str, message: str) -> None:
+    assert is_infer_schema(text)
+    with pytest.raises(StatementError) as caught:
+        infer_schema(text)
+    assert message in str(caught.value)
+
+
+def test_a_text_about_infer_schema_is_a_query() -> None:
+    assert is_query("SELECT 'TABLE(INFER_SCHEMA(' FROM t")
+    assert is_query("SELECT infer_schema FROM t")

@@ -17,6 +17,7 @@ from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.errors import SiteReadOnly, TableNotFound, UserError
 from snowmelt.replication.object_copy import ObjectDamaged, ObjectRemoved
+from snowmelt.replication.protocol import EndOfState, TableHeader, TableRows, write_frame
 from snowmelt.replication.state_import import StateUnusable
 from snowmelt.schema.types import TableName
 from snowmelt.table.compaction import compact
@@ -66,7 +67,13 @@ STATEMENTS = (
 )
 
 
-@pytest.fixture(params=["sqlite to sqlite", "sqlite to postgres", "postgres to sqlite"])
+@pytest.fixture(
+    params=[
+        "sqlite to sqlite",
+        pytest.param("sqlite to postgres", marks=pytest.mark.postgres),
+        pytest.param("postgres to sqlite", marks=pytest.mark.postgres),
+    ]
+)
 def sites(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TwoSites]:
     """Two sites whose catalogs are on these databases."""
     urls = [
@@ -92,6 +99,7 @@ def test_every_statement_reaches_the_follower(sites: TwoSites) -> None:
         sites.assert_equal()
 
 
+@pytest.mark.slow
 def test_statements_between_two_states_are_one_difference(two_sites: TwoSites) -> None:
     # Names of tables are exchanged, objects are dropped and created again under the same names.
     two_sites.synchronize()
@@ -154,6 +162,7 @@ class Walk:
         self.house.collect(0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [2])
 def test_a_follower_has_the_rows_tokens_and_files_of_the_primary(
     sites: TwoSites, seed: int
@@ -272,6 +281,18 @@ def test_a_promoted_site_takes_no_state_of_the_old_primary(two_sites: TwoSites) 
         two_sites.second.apply(response, io.BytesIO(response.content))
 
 
+def test_a_state_writes_no_table_that_each_site_has_of_its_own(two_sites: TwoSites) -> None:
+    two_sites.first.house.create()
+    response, _ = two_sites.first.states.respond(two_sites.second.make_request())
+    forged = io.BytesIO()
+    write_frame(forged, TableHeader("failover_groups", ("name", "role"), None))
+    write_frame(forged, TableRows([["G", "primary"]]))
+    write_frame(forged, EndOfState(2))
+    with pytest.raises(StateUnusable, match=r"failover_groups\.name"):
+        two_sites.second.apply(response, forged)
+    assert two_sites.second.group.role == "secondary"
+
+
 # Tokens.
 
 
@@ -384,6 +405,7 @@ def test_a_promotion_fences_the_clients_of_the_old_primary(sites: TwoSites) -> N
     assert second.house.read_numbers() == list(range(20))
 
 
+@pytest.mark.slow
 def test_a_former_primary_joins_the_new_line_and_keeps_aside_what_it_had_alone(
     sites: TwoSites,
 ) -> None:
@@ -486,6 +508,17 @@ def test_a_replication_group_holds_no_token_and_is_never_promoted(tmp_path: Path
     assert sites.second.house.read_numbers() == list(range(10))
     with pytest.raises(GroupConflict, match="never promoted"):
         run(sites.second, "ALTER REPLICATION GROUP g PRIMARY FORCE")
+    sites.close()
+
+
+def test_a_replica_of_a_replication_group_cannot_fence_the_primary(tmp_path: Path) -> None:
+    sites = TwoSites(tmp_path, None, None, kind="REPLICATION")
+    sites.first.house.create()
+    sites.synchronize()
+    with pytest.raises(GroupConflict, match="never promoted"):
+        sites.second.pull(sites.first, epoch=sites.first.group.epoch + 1)
+    assert sites.first.group.role == "primary"
+    run(sites.first, "CREATE DATABASE still_written")
     sites.close()
 
 

@@ -200,6 +200,14 @@ def test_without_a_token_the_anonymous_user_is_taken_only_when_there_is_one(
         authenticator.authenticate_any({})
 
 
+def test_a_web_page_is_no_anonymous_user(database: Database, clock: ManualClock) -> None:
+    authenticator = Authenticator(database, KEYRING, clock, anonymous_user="D")
+    for origin in (b"https://evil.example", b"null", b"http://127.0.0.1:8080"):
+        assert authenticator.get_cached_principal({b"origin": origin}) is None
+        with pytest.raises(AuthenticationFailed, match="a web page sent the request"):
+            authenticator.authenticate_any({b"origin": origin})
+
+
 def test_an_access_key_is_a_token_until_it_is_taken_away(
     database: Database, clock: ManualClock, authenticator: Authenticator
 ) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import socket
 import stat
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from snowmelt.config import Settings
 from snowmelt.embedded import EmbeddedService, embedded
 from snowmelt.errors import ConfigurationError, DataFolderBusy
 from snowmelt.server.lifecycle import RunningService, lock_folder
+from snowmelt.wire.sites import PULL_PATH, STATE_PATH
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,9 +74,41 @@ def test_in_development_no_token_is_needed(tmp_path: Path) -> None:
         answer = httpx.post(f"{service.url}/v1/streaming/client/configure/", json={})
         assert answer.json()["status_code"] == 0
         assert answer.json()["prefix"]
+        for path in ("api/v2/statements", PULL_PATH[1:], "v1/data/pipes/d.s.p/s3Events"):
+            deep = b'{"x":' + b"[" * 100_000
+            headers = {"content-type": "application/json"}
+            answer = httpx.post(f"{service.url}/{path}", headers=headers, content=deep)
+            assert answer.status_code == 400, (path, answer.text)
+        # Browsers send simple requests without a preflight, and name the page.
+        simple = {"origin": "https://evil.example", "content-type": "text/plain"}
+        for path in (
+            "v2/streaming/data/databases/d/schemas/s/pipes/p/channels/c/rows",
+            "v1/data/pipes/d.s.p/s3Events",
+            "iceberg/v1/D/namespaces/S/tables/T",
+        ):
+            answer = httpx.post(f"{service.url}/{path}", headers=simple, content="{}")
+            assert answer.status_code == 401, answer.text
     with EmbeddedService(tmp_path) as service:
         answer = httpx.post(f"{service.url}/v1/streaming/client/configure/", json={})
         assert answer.status_code == 401
+
+
+@pytest.mark.slow
+def test_a_client_without_a_token_sends_no_body(tmp_path: Path) -> None:
+    paths = {
+        "/v2/streaming/data/databases/d/schemas/s/pipes/p/channels/c/rows": 401,
+        "/v1/data/pipes/d.s.p/insertFiles": 401,
+        "/api/v2/statements": 401,
+        "/telemetry/send/sessionless": 413,
+        STATE_PATH: 413,
+    }
+    with EmbeddedService(tmp_path) as service:
+        port = int(service.url.rpartition(":")[2])
+        for path, status in paths.items():
+            with socket.create_connection(("127.0.0.1", port), timeout=120) as raw:
+                head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 16000000\r\n"
+                raw.sendall(f"{head}content-type: application/json\r\n\r\n".encode())
+                assert raw.recv(4096).startswith(f"HTTP/1.1 {status}".encode()), path
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from snowmelt.catalog.jobs.backup_history import commit_backup, start_backup
 from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, migrate_table
@@ -81,6 +82,17 @@ def test_a_migration_takes_its_chunks_from_the_backlog(service: EmbeddedService)
     assert found["snowmelt_migrations"]["committed",] == 1
     assert found["snowmelt_migration_rows"]["committed",] == 7
     assert found["snowmelt_migration_seconds"]["committed",] > 0
+
+
+@pytest.mark.slow
+def test_the_age_of_the_last_backup_is_shown(service: EmbeddedService) -> None:
+    database = service.service.database
+    assert "snowmelt_backup_age_seconds" not in read(service.url)
+    hour_ago = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
+    with database.writing() as connection:
+        backup_id = start_backup(connection, "/backups", hour_ago)
+        commit_backup(connection, backup_id, hour_ago, point_id="p", objects=1, size=1)
+    assert 3600 <= read(service.url)["snowmelt_backup_age_seconds"][()] < 7200
 
 
 @pytest.mark.slow

@@ -127,6 +127,7 @@ def test_values_and_columns_are_those_of_the_table(house: PublishedLakehouse) ->
     assert [field.field_id for field in found.schema().fields] == [1, 2]
 
 
+@pytest.mark.slow
 def test_fresh_files_are_joined_and_stay_few(house: PublishedLakehouse) -> None:
     for start in range(300):
         house.put_numbers(start, 1)
@@ -334,6 +335,7 @@ def test_native_snapshots_stay_listed_for_time_travel(house: PublishedLakehouse)
     assert counts == [10, 20, 30, 40]
 
 
+@pytest.mark.slow
 def test_earlier_publications_stay_listed(house: PublishedLakehouse) -> None:
     made = LISTED_PUBLICATIONS + 5
     for start in range(made):
@@ -566,9 +568,9 @@ class PublicationMachine(RuleBasedStateMachine):
                 assert found.num_rows == self.numbers_by_seq[made.up_to_seq]
 
 
-TestPublicationMachine = PublicationMachine.TestCase
+TestPublicationMachine = pytest.mark.slow(PublicationMachine.TestCase)
 TestPublicationMachine.settings = settings(
-    max_examples=25,
+    max_examples=settings().max_examples // 5,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

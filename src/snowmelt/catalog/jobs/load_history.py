@@ -172,12 +172,17 @@ def save_load_files(
 
 
 def find_loaded_files(
-    connection: Connection, table_id: int, paths: Collection[str], *, with_rejected: bool = False
+    connection: Connection,
+    table_id: int,
+    paths: Collection[str],
+    *,
+    with_rejected: bool = False,
+    without_rejects: bool = False,
 ) -> dict[LoadedFileKey, str]:
     """Return the files of these paths that a table contains, with the ID of the load.
 
     A path has several entries if its file changed between loads. `with_rejected` adds files whose
-    records were all rejected.
+    records were all rejected. `without_rejects` omits files with a rejected record.
     """
     query = sa.select(
         _LOADED_FILES.c.path, _LOADED_FILES.c.size, _LOADED_FILES.c.tag, _LOADED_FILES.c.load_id
@@ -190,6 +195,8 @@ def find_loaded_files(
     )
     if not with_rejected:
         query = query.where(sa.or_(_LOADED_FILES.c.rows > 0, _LOADED_FILES.c.rejects == 0))
+    if without_rejects:
+        query = query.where(_LOADED_FILES.c.rejects == 0)
     return {LoadedFileKey(*key): load_id for *key, load_id in connection.execute(query)}
 
 

@@ -317,6 +317,13 @@ row_channels = _define_table(
     "channel_id bigint!, request_id text?, rows_parsed bigint, rows_inserted bigint,"
     "rows_error bigint, last_error text?, last_error_at time?, last_error_offset text?",
 )
+# Rows that classic clients reject themselves, as they report them: `rows` since the opening with
+# `client_sequencer`, `earlier_rows` before it. No foreign key, as for `row_channels`.
+client_rejections = _define_table(
+    "client_rejections",
+    "channel_id bigint!, client_sequencer bigint, earlier_rows bigint, rows bigint,"
+    "last_error text?, last_error_at time?",
+)
 # IDs of requests without a channel, so that each is accepted once.
 row_requests = _define_table(
     "row_requests",
@@ -366,6 +373,14 @@ maintenance_runs = _define_table(
     "bytes_after bigint?, snapshots_expired bigint?, snapshot_id bigint?, message text?",
     sa.Index("ix_maintenance_runs_table_id_started_at", "table_id", "started_at"),
     _partial_index("ix_maintenance_runs_running", "table_id", where="state = 'running'"),
+)
+
+# Runs of `snowmelt backup` on this installation. `destination` is the URL of the backup.
+backups = _define_table(
+    "backups",
+    "backup_id text!, destination text, state text, started_at time, ended_at time?,"
+    "point_id text?, objects bigint?, bytes bigint?, message text?",
+    sa.Index("ix_backups_started_at", "started_at"),
 )
 
 # Snapshots published by the Iceberg REST catalog, and files of rows that are not migrated yet.
@@ -496,7 +511,7 @@ diverged_changes = _define_table(
 # installation.
 LOCAL_TABLES = frozenset(
     {
-        *("deployment", "services", "sightings", "dropped_files"),
+        *("deployment", "services", "sightings", "dropped_files", "backups"),
         *("fresh_files", "published_snapshots", "snapshot_demand", "uploads", "upload_parts"),
         *(
             "failover_groups",

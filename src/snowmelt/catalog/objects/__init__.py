@@ -7,6 +7,7 @@
 `channel_tombstones`: last client sequencers of removed channels.
 `libraries`: libraries of user code with their filters, parsers and sources.
 `external_functions`: external functions, their API integrations and translators.
+`name_suggestions`: the most similar name in errors about missing tables and functions.
 `published_snapshots`: snapshots that other engines load, with their fresh files and demand.
 `s3_buckets`: buckets and their privileges.
 `s3_objects`: objects and multipart uploads in local files.

@@ -175,7 +175,8 @@ def _remove_channels(
     _write_tombstones(connection, condition, now)
     _append_history(connection, condition, event, now, user=user)
     ids = sa.select(_CHANNELS.c.channel_id).where(condition)
-    connection.execute(sa.delete(_ROW_CHANNELS).where(_ROW_CHANNELS.c.channel_id.in_(ids)))
+    for counts in (_ROW_CHANNELS, model.client_rejections):
+        connection.execute(sa.delete(counts).where(counts.c.channel_id.in_(ids)))
     connection.execute(sa.delete(_CHANNELS).where(condition))
 
 

@@ -553,6 +553,19 @@ def list_diverged_changes(connection: sa.Connection) -> list[sa.Row[tuple[object
     return list(connection.execute(sa.select(_DIVERGED).order_by(_DIVERGED.c.change_id)))
 
 
+def require_failover(group: FailoverGroup, site: str) -> None:
+    """Check that a site of the group can have been promoted.
+
+    Raises:
+        GroupConflict: If it is a replication group, whose replicas are never promoted.
+    """
+    if group.kind != "FAILOVER":
+        raise GroupConflict(
+            reason=f"Site {site} claims a higher epoch, and group {group.name} is a replication group, "
+            "whose replicas are never promoted"
+        )
+
+
 def require_known_sites(settings: GroupSettings, site: str) -> None:
     """Check that a site may follow.
 

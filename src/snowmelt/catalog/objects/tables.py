@@ -291,8 +291,8 @@ def drop_tables(
 def delete_table_record(connection: sa.Connection, table_id: int) -> None:
     """Delete the catalog rows of a dropped table. Its files and blobs must already be deleted."""
     ids = sa.select(model.channels.c.channel_id).where(model.channels.c.table_id == table_id)
-    rows = model.row_channels
-    connection.execute(sa.delete(rows).where(rows.c.channel_id.in_(ids)))
+    for rows in (model.row_channels, model.client_rejections):
+        connection.execute(sa.delete(rows).where(rows.c.channel_id.in_(ids)))
     keys = (model.data_keys, model.table_keys)
     published = (model.fresh_files, model.published_snapshots, model.snapshot_demand)
     proof = (model.chunk_ledger, model.rowless_commits, model.native_files)

@@ -51,6 +51,8 @@ _TABLES_BY_KIND = {
 _TABLES_AND_KEYS_BY_KIND: dict[str, tuple[sa.Table, sa.ColumnElement[int]]] = {
     kind: (table, next(iter(table.primary_key))) for kind, table in _TABLES_BY_KIND.items()
 }
+# Pipes have an owner, but no grants.
+_OWNED_TABLES = (*_TABLES_BY_KIND.values(), model.pipes)
 _USERS = model.users
 _PUBLIC_KEYS = model.public_keys
 _ROLES = model.roles
@@ -211,7 +213,7 @@ def drop_role(connection: sa.Connection, name: str) -> None:
     if name in BUILT_IN_ROLES:
         raise NotFound(f"Role {name} is built in and cannot be dropped.", kind="Role", name=name)
     require_role(connection, name)
-    for owned in _TABLES_BY_KIND.values():
+    for owned in _OWNED_TABLES:
         connection.execute(sa.update(owned).where(owned.c.owner == name).values(owner=ACCOUNTADMIN))
     connection.execute(
         sa.update(_USERS).where(_USERS.c.default_role == name).values(default_role=None)

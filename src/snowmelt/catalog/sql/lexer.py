@@ -201,20 +201,34 @@ def find_copy_end(text: str, start: int) -> int:
 
 # A SELECT of this function alone is a catalog statement, not a query.
 PIPE_STATUS_FUNCTION = "SYSTEM$PIPE_STATUS"
+_INFER_SCHEMA = re.compile("INFER_SCHEMA", re.IGNORECASE)
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
+
+
+def is_infer_schema(text: str) -> bool:
+    """Return True if a statement calls the table function INFER_SCHEMA.
+
+    Raises:
+        StatementError: If a string, quoted name or comment is not closed.
+    """
+    if not _INFER_SCHEMA.search(text):
+        return False
+    words = [token.text if token.kind is not TokenKind.STRING else "" for token in tokenize(text)]
+    return any(words[at : at + 3] == ["TABLE", "(", "INFER_SCHEMA"] for at in range(len(words)))
 
 
 def is_query(text: str) -> bool:
     """Return True for SELECT, WITH, VALUES, FROM, EXPLAIN, or a statement in parentheses.
 
-    Return False for `SELECT SYSTEM$PIPE_STATUS(…)`, which is a catalog statement.
+    Return False for `SELECT SYSTEM$PIPE_STATUS(…)`, which is a catalog statement, and for INFER_SCHEMA,
+    which reads files.
 
     Raises:
         StatementError: If a string, quoted name or comment is not closed.
     """
     # Check for COPY first: its strings have other rules, so other rules might find an unclosed
     # string.
-    if is_copy_statement(text):
+    if is_copy_statement(text) or is_infer_schema(text):
         return False
     first, *others = tokenize(text)
     if first.text == "SELECT" and others[0].text == PIPE_STATUS_FUNCTION:

@@ -24,7 +24,9 @@ from snowmelt.catalog.statements.statement_context import (
     skipping_missing,
 )
 from snowmelt.catalog.statements.tables import (
+    DefaultClause,
     parse_column,
+    parse_default_clause,
     parse_set_or_unset,
     resolve_error_table_property,
 )
@@ -180,10 +182,33 @@ class RenameColumn(TableChange):
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """Change of one column: a new type, or DROP NOT NULL. Name and ordinal of `new_type` are unused."""
+    """Change of one column: a new type, a default, or DROP NOT NULL.
+
+    Name and ordinal of `new_type` are unused.
+    """
 
     column: ColumnName
-    new_type: Column | None
+    new_type: Column | None = None
+    default: DefaultClause | None = None
+
+    def apply_to(self, column: Column) -> Column:
+        """Return the changed column.
+
+        Raises:
+            StatementError: If the change does not fit the column.
+        """
+        if self.default is not None:
+            return replace(column, default=self.default.resolve(column))
+        if self.new_type is None:
+            return replace(column, nullable=True)
+        found = widen_column_type(column, self.new_type)
+        if isinstance(found, str):
+            raise make_statement_error(
+                f"Column {column.display_name} of type {column.sql_type} cannot become "
+                f"{self.new_type.sql_type}: {found}",
+                self.column.position,
+            )
+        return found
 
 
 class AlterColumns(TableChange):
@@ -193,23 +218,13 @@ class AlterColumns(TableChange):
 
     @property
     def is_evolution(self) -> bool:
-        return all(each.new_type is None for each in self.changes)
+        return all(each.new_type is None and each.default is None for each in self.changes)
 
     def apply(self, session: StatementSession, table: TableRecord) -> str:
         changed: dict[str, Column] = {}
         for each in self.changes:
             column = _require_column(each.column, table)
-            if each.new_type is None:
-                changed[each.column.name] = replace(column, nullable=True)
-                continue
-            found = widen_column_type(column, each.new_type)
-            if isinstance(found, str):
-                raise make_statement_error(
-                    f"Column {column.display_name} of type {column.sql_type} cannot become "
-                    f"{each.new_type.sql_type}: {found}",
-                    each.column.position,
-                )
-            changed[each.column.name] = found
+            changed[each.column.name] = each.apply_to(column)
         columns = [changed.get(column.name, column) for column in table.schema.columns]
         if tuple(columns) == table.schema.columns:
             return f"The columns of table {table.name} are already as requested; nothing was done."
@@ -357,19 +372,19 @@ def _parse_alter_columns(cursor: TokenCursor) -> AlterColumns:
 def _parse_column_change(cursor: TokenCursor) -> ColumnChange:
     column = _parse_column_name(cursor)
     if cursor.accept("DROP", "NOT", "NULL"):
-        return ColumnChange(column, None)
+        return ColumnChange(column)
     if cursor.is_next("SET", "NOT", "NULL"):
         raise cursor.make_error(
             "SET NOT NULL is not supported: existing rows may contain NULL. Filter NULL "
             "in queries, or create another table"
         )
-    if cursor.is_next("SET", "DEFAULT") or cursor.is_next("DROP", "DEFAULT"):
-        raise cursor.make_error(
-            "Only CREATE TABLE can set defaults, because clients with open channels would not see a change"
-        )
+    if cursor.accept("SET", "DEFAULT"):
+        return ColumnChange(column, default=parse_default_clause(cursor))
+    if cursor.accept("DROP", "DEFAULT"):
+        return ColumnChange(column, default=DefaultClause(None, False, column.position))
     if not (cursor.accept("SET", "DATA", "TYPE") or cursor.accept("TYPE")):
         raise cursor.make_error(
-            f"Expected DROP NOT NULL or SET DATA TYPE … here, not {cursor.current_label}"
+            f"Expected SET DATA TYPE …, SET DEFAULT …, DROP DEFAULT or DROP NOT NULL here, not {cursor.current_label}"
         )
     return ColumnChange(column, parse_column_type(cursor).to_column(column.name))
 

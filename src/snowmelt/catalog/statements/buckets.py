@@ -18,7 +18,7 @@ from snowmelt.catalog.statements.statement_context import (
     StatementResult,
     StatementSession,
     skip_if_exists,
-    skip_if_missing,
+    skipping_missing,
 )
 
 SELECT_DIALECTS = ("aws", "ceph", "ceph-2020")
@@ -46,8 +46,8 @@ class AlterBucket(Statement):
     if_exists: bool
 
     def execute(self, session: StatementSession) -> StatementResult:
-        skip_if_missing(f"Bucket {self.name}", self.if_exists, exists=_exists(self.name, session))
-        bucket = find_owned_bucket(self.name, session)
+        with skipping_missing(self.if_exists):
+            bucket = find_owned_bucket(self.name, session)
         s3_buckets.set_select_dialect(session.connection, bucket, self.select_dialect)
         return StatementResult(message=f"Bucket {bucket.name} altered.")
 
@@ -59,8 +59,8 @@ class DropBucket(Statement):
     if_exists: bool
 
     def execute(self, session: StatementSession) -> StatementResult:
-        skip_if_missing(f"Bucket {self.name}", self.if_exists, exists=_exists(self.name, session))
-        bucket = find_owned_bucket(self.name, session)
+        with skipping_missing(self.if_exists):
+            bucket = find_owned_bucket(self.name, session)
         s3_buckets.drop_bucket(session.connection, bucket, session.now)
         return StatementResult(message=f"Bucket {bucket.name} dropped.")
 

@@ -1,4 +1,4 @@
-"""SHOW LOADS, MIGRATIONS and MAINTENANCE: list the histories, newest first.
+"""SHOW LOADS, MIGRATIONS, MAINTENANCE and BACKUPS: list the histories, newest first.
 
 The rows equal those of `snowmelt … list` and the console, limited to what the role of the session
 may see.
@@ -17,8 +17,10 @@ from snowmelt.catalog.statements.statement_context import (
     StatementSession,
 )
 from snowmelt.catalog.views.history import (
+    BACKUP_COLUMNS,
     LOAD_COLUMNS,
     RUN_COLUMNS,
+    fetch_backups,
     fetch_loads,
     fetch_maintenance_runs,
     fetch_migrations,
@@ -31,11 +33,15 @@ _DEFAULT_ROWS = 100
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Definition of a history: word in SHOW, columns, and the function that returns a page."""
+    """Definition of a history: word in SHOW, columns, and the function that returns a page.
+
+    The runs of a history are those of tables, or of the whole account.
+    """
 
     word: str
     columns: tuple[str, ...] = field(repr=False)
     fetch: Callable[..., Page[Any]] = field(repr=False)
+    is_of_tables: bool = field(default=True, repr=False)
 
 
 HISTORIES = {
@@ -44,6 +50,7 @@ HISTORIES = {
         History("LOADS", LOAD_COLUMNS, fetch_loads),
         History("MIGRATIONS", RUN_COLUMNS, fetch_migrations),
         History("MAINTENANCE", ("kind", *RUN_COLUMNS), fetch_maintenance_runs),
+        History("BACKUPS", BACKUP_COLUMNS, fetch_backups, is_of_tables=False),
     )
 }
 
@@ -58,9 +65,9 @@ class ShowHistory(Statement):
     limit: int
 
     def execute(self, session: StatementSession) -> StatementResult:
-        table_id = None
+        chosen: dict[str, Any] = {}
         if self.table is not None:
-            table_id = session.find_table(session.resolve_table_name(self.table)).table_id
+            chosen["table_id"] = session.find_table(session.resolve_table_name(self.table)).table_id
         visibility = read_visibility(session.connection, session.role)
         rows: list[Any] = []
         after: str | None = None
@@ -68,7 +75,7 @@ class ShowHistory(Statement):
             page = self.history.fetch(
                 session.connection,
                 visibility,
-                table_id=table_id,
+                **chosen,
                 after=after,
                 limit=min(self.limit - len(rows), MAX_PAGE_ROWS),
             )
@@ -83,7 +90,7 @@ class ShowHistory(Statement):
 def parse_show_history(cursor: TokenCursor, history: History) -> ShowHistory:
     """Parse the text of SHOW after the word of a history."""
     table = None
-    if cursor.accept("IN") and not cursor.accept("ACCOUNT"):
+    if history.is_of_tables and cursor.accept("IN") and not cursor.accept("ACCOUNT"):
         cursor.accept("TABLE")
         table = cursor.parse_name("a table", 3)
     limit = _DEFAULT_ROWS

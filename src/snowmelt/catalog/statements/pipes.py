@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from snowmelt.catalog.model.records import PUBLIC, TableRecord
 from snowmelt.catalog.objects import file_pipes, tables
 from snowmelt.catalog.objects.file_pipes import FilePipeRecord
+from snowmelt.catalog.objects.namespaces import find_schema
 from snowmelt.catalog.sql.cursor import (
     Clause,
     ClauseReader,
@@ -35,7 +36,7 @@ from snowmelt.catalog.statements.statement_context import (
     StatementSession,
     make_statement_error,
     skip_if_exists,
-    skip_if_missing,
+    skipping_missing,
 )
 from snowmelt.errors import PipeNotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import TableName, to_display_name
@@ -75,7 +76,12 @@ class CreatePipe(Statement):
         else:
             _check_pipe_copy(self.copy, session, pipe_name=name)
         if known is not None and self.create_mode is CreateMode.OR_REPLACE:
-            _require_pipe_owner(known, session)
+            if not _may_use(known, session):
+                raise PrivilegeMissing(
+                    role=to_display_name(session.role),
+                    privilege="OWNERSHIP",
+                    object=f"pipe {known}",
+                )
             tables.drop_pipe(session.connection, name, session.now)
         pipe_id = tables.create_pipe(
             session.connection,
@@ -104,11 +110,8 @@ class AlterPipe(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         name = session.resolve_table_name(self.name)
-        pipe = tables.find_pipe(session.connection, name)
-        skip_if_missing(f"Pipe {name}", self.if_exists, exists=pipe is not None)
-        if pipe is None:
-            raise PipeNotFound(pipe=name)
-        _require_pipe_owner(pipe, session)
+        with skipping_missing(self.if_exists):
+            pipe = _find_owned_pipe(name, session)
         if self.comment is not None:
             tables.set_pipe_comment(session.connection, pipe.pipe_id, self.comment or None)
         if self.refresh or self.paused is not None:
@@ -135,9 +138,7 @@ class PipeStatus(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         name = session.resolve_table_name(self.name)
-        pipe = tables.find_pipe(session.connection, name)
-        if pipe is None or not _may_see(pipe, session):
-            raise PipeNotFound(pipe=name)
+        pipe = _find_owned_pipe(name, session)
         text = json.dumps(_make_status(pipe, session), ensure_ascii=False)
         return StatementResult((self.column,), ((text,),))
 
@@ -150,10 +151,8 @@ class DropPipe(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         name = session.resolve_table_name(self.name)
-        known = tables.find_pipe(session.connection, name)
-        skip_if_missing(f"Pipe {name}", self.if_exists, exists=known is not None)
-        if known is not None:
-            _require_pipe_owner(known, session)
+        with skipping_missing(self.if_exists):
+            _find_owned_pipe(name, session)
         tables.drop_pipe(session.connection, name, session.now)
         return StatementResult(message=f"Pipe {name} dropped.")
 
@@ -167,9 +166,7 @@ class DescribePipe(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         name = session.resolve_table_name(self.name)
-        found = tables.find_pipe(session.connection, name)
-        if found is None or not _may_see(found, session):
-            raise PipeNotFound(pipe=name)
+        found = _find_owned_pipe(name, session)
         state = file_pipes.find_file_pipe(session.connection, found.pipe_id)
         return StatementResult(tuple(PIPES.columns.split()), (_to_pipe_row(found, state),))
 
@@ -233,21 +230,30 @@ def _unknown_column_error(
     )
 
 
-def _require_pipe_owner(pipe: tables.PipeRecord, session: StatementSession) -> None:
+def _find_owned_pipe(name: TableName, session: StatementSession) -> tables.PipeRecord:
+    """Return a pipe that the role owns.
+
+    Raises:
+        PipeNotFound: If the pipe does not exist, or the role may not use it.
+    """
+    pipe = tables.find_pipe(session.connection, name)
+    if pipe is None or not _may_use(pipe, session):
+        raise PipeNotFound(pipe=name)
+    return pipe
+
+
+def _may_use(pipe: tables.PipeRecord, session: StatementSession) -> bool:
+    """Return True if the role owns a pipe and has USAGE on its schema and database."""
     if not session.is_administrator and pipe.owner not in {session.role, PUBLIC}:
-        raise PrivilegeMissing(
-            role=to_display_name(session.role), privilege="OWNERSHIP", object=f"pipe {pipe}"
-        )
-
-
-def _may_see(pipe: tables.PipeRecord, session: StatementSession) -> bool:
-    return session.is_administrator or pipe.owner == session.role
+        return False
+    schema = find_schema(session.connection, pipe.database, pipe.schema)
+    return session.can_use_schema(schema)
 
 
 def _list_pipe_rows(statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
     database, schema, _ = statement.resolve_scope(session, NameLevel.SCHEMA)
     for each in tables.list_pipes(session.connection, database, schema):
-        if _may_see(each, session):
+        if _may_use(each, session):
             yield _to_pipe_row(each, file_pipes.find_file_pipe(session.connection, each.pipe_id))
 
 

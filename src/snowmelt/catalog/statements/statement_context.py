@@ -34,6 +34,7 @@ from snowmelt.catalog.objects.external_functions import (
     find_overload,
     find_translator,
 )
+from snowmelt.catalog.objects.name_suggestions import suggesting_names
 from snowmelt.catalog.objects.namespaces import DEFAULT_SCHEMA, find_database, find_schema
 from snowmelt.catalog.objects.s3_buckets import BucketRecord, bucket_privileges, find_bucket
 from snowmelt.catalog.objects.tables import find_table
@@ -55,6 +56,7 @@ from snowmelt.catalog.sql.lexer import SourcePosition
 from snowmelt.errors import (
     DatabaseNotFound,
     NotFound,
+    PipeNotFound,
     PrivilegeMissing,
     SchemaNotFound,
     StatementError,
@@ -144,24 +146,32 @@ class StatementSession:
         )
         return record
 
+    def can_use_schema(self, schema: SchemaRecord) -> bool:
+        """Return True if the role has USAGE on a schema and its database."""
+        return has_privilege(
+            self.connection, self.role, "DATABASE", schema.database_id, "USAGE"
+        ) and has_privilege(self.connection, self.role, "SCHEMA", schema.schema_id, "USAGE")
+
     def find_table(self, name: TableName) -> TableRecord:
         """Return a table on which the role has a privilege."""
-        self.find_schema(name.database, name.schema)
-        record = find_table(self.connection, name)
-        require_table_privilege(self.connection, self.role, record, *PRIVILEGES["TABLE"])
+        with suggesting_names(self.connection, self.role, name):
+            self.find_schema(name.database, name.schema)
+            record = find_table(self.connection, name)
+            require_table_privilege(self.connection, self.role, record, *PRIVILEGES["TABLE"])
         return record
 
     def find_function(self, overload: OverloadReference) -> ExternalFunctionRecord:
         """Return an external function on which the role has a privilege."""
         name = self.resolve_function_name(overload.name)
-        self.find_schema(name.database, name.schema)
-        record = find_overload(self.connection, name, overload.types)
-        self._require_usage("Function", record.display_signature, *record.securable)
+        with suggesting_names(self.connection, self.role, name):
+            self._require_schema_usage(name)
+            record = find_overload(self.connection, name, overload.types)
+            self._require_usage("Function", record.display_signature, *record.securable)
         return record
 
     def find_translator(self, name: FunctionName) -> TranslatorRecord:
         """Return a translator that the role may use."""
-        self.find_schema(name.database, name.schema)
+        self._require_schema_usage(name)
         record = find_translator(self.connection, name)
         self._require_usage("Translator", str(name), *record.securable)
         return record
@@ -181,6 +191,11 @@ class StatementSession:
         shown = to_display_name(name)
         self._require_usage("API integration", shown, "INTEGRATION", record.integration_id)
         return record
+
+    def _require_schema_usage(self, name: FunctionName) -> None:
+        schema = self.find_schema(name.database, name.schema)
+        if not self.can_use_schema(schema):
+            raise SchemaNotFound(schema=display_schema(name.database, name.schema))
 
     def _require_usage(self, label: str, shown: str, kind: ObjectKind, object_id: int) -> None:
         if not has_privilege(self.connection, self.role, kind, object_id, "USAGE"):
@@ -333,7 +348,13 @@ class NothingDone(Exception):
     """Raised to end a statement that has nothing to change. Its text is the message of the statement."""
 
 
-_MISSING_OBJECT_ERRORS = (NotFound, DatabaseNotFound, SchemaNotFound, TableNotFound)
+_MISSING_OBJECT_ERRORS = (
+    NotFound,
+    DatabaseNotFound,
+    SchemaNotFound,
+    TableNotFound,
+    PipeNotFound,
+)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from snowmelt.catalog.model.records import TableRecord
@@ -31,7 +31,7 @@ from snowmelt.catalog.sql.cursor import (
     parse_boolean,
     text_parser,
 )
-from snowmelt.catalog.sql.lexer import TokenKind
+from snowmelt.catalog.sql.lexer import SourcePosition, TokenKind
 from snowmelt.catalog.statements.statement_context import (
     Listing,
     ShowObjects,
@@ -456,7 +456,7 @@ def _parse_column_options(
     ):
         at = cursor.current
         if cursor.accept("DEFAULT"):
-            default = _parse_default(cursor, column)
+            default = parse_default_clause(cursor).resolve(column)
             continue
         _reject_unsupported(cursor, _UNSUPPORTED_COLUMN_OPTIONS, _COLUMN_OPTION_LABELS)
         if at.kind is TokenKind.END:
@@ -473,23 +473,50 @@ def _parse_column_options(
     return allowed is not False, default
 
 
-def _parse_default(cursor: TokenCursor, column: Column) -> str | None:
-    """Parse a constant or CURRENT_TIMESTAMP, and return `Column.default`."""
-    # Imported here, because it loads Arrow, and few statements need it.
-    from snowmelt.schema.conversion.default_values import CURRENT_TIMESTAMP, find_default_error
+@dataclass(frozen=True, slots=True)
+class DefaultClause:
+    """The text of a default as written, and its position. None: NULL."""
 
+    text: str | None
+    is_current_timestamp: bool
+    position: SourcePosition
+
+    def resolve(self, column: Column) -> str | None:
+        """Return `Column.default`.
+
+        Raises:
+            StatementError: If the default does not fit the column.
+        """
+        # Imported here, because it loads Arrow, and few statements need it.
+        from snowmelt.schema.conversion.default_values import find_default_error
+
+        if self.text is None:
+            return None
+        if self.is_current_timestamp:
+            if column.kind not in TIMESTAMP_TYPES:
+                raise make_statement_error(
+                    "The default CURRENT_TIMESTAMP needs a column of a timestamp type, not "
+                    f"{column.sql_type}",
+                    self.position,
+                )
+            return self.text
+        reason = find_default_error(replace(column, default=self.text))
+        if reason is not None:
+            raise make_statement_error(
+                f"Invalid default for {column.display_name}: {reason}", self.position
+            )
+        return self.text
+
+
+def parse_default_clause(cursor: TokenCursor) -> DefaultClause:
+    """Parse a constant, CURRENT_TIMESTAMP or NULL."""
     at = cursor.current
     if cursor.accept("NULL"):
-        return None
-    if cursor.accept(CURRENT_TIMESTAMP):
+        return DefaultClause(None, False, at.position)
+    if cursor.accept("CURRENT_TIMESTAMP"):
         if cursor.accept("("):
             cursor.expect(")")
-        if column.kind not in TIMESTAMP_TYPES:
-            raise cursor.make_error(
-                f"The default CURRENT_TIMESTAMP needs a column of a timestamp type, not {column.sql_type}",
-                at,
-            )
-        return CURRENT_TIMESTAMP
+        return DefaultClause("CURRENT_TIMESTAMP", True, at.position)
     sign = "-" if cursor.accept("-") else ""
     token = cursor.current
     is_boolean = token.kind is TokenKind.WORD and token.text in {"TRUE", "FALSE"}
@@ -501,11 +528,7 @@ def _parse_default(cursor: TokenCursor, column: Column) -> str | None:
             "Expected a constant, CURRENT_TIMESTAMP or NULL as default here, not "
             f"{cursor.current_label}"
         )
-    text = sign + cursor.advance().text
-    reason = find_default_error(replace(column, default=text))
-    if reason is not None:
-        raise cursor.make_error(f"Invalid default for {column.display_name}: {reason}", at)
-    return text
+    return DefaultClause(sign + cursor.advance().text, False, at.position)
 
 
 def _parse_cluster_by(cursor: TokenCursor, column_names: frozenset[str]) -> tuple[str, ...]:

@@ -127,7 +127,8 @@ class ChannelOpen:
     """A request to open a channel of a table.
 
     `client_prefix` and `request_id` identify the request; without both, each request is a new one.
-    `offset_token`, if given, becomes the committed token of the channel.
+    `offset_token`, if given, becomes the committed token of the channel. `reports_rejections`: the client
+    reports the rows that it rejects itself.
     """
 
     channel: str
@@ -135,6 +136,7 @@ class ChannelOpen:
     client_prefix: str | None = None
     request_id: str | None = None
     offset_token: str | None = None
+    reports_rejections: bool = False
 
     @property
     def key(self) -> _OpenKey | None:

@@ -8,6 +8,8 @@ The console, its JSON, SHOW of histories and `snowmelt … list` show these list
 `tables`: tables with backlog and last commit, and the figures of one.
 `history`: loads, files of loads, migrations and maintenance runs.
 `pipes`: pipes with their state and waiting files.
+`kafka`: partitions of Kafka topics with their lag.
+`sites`: sites of a failover group, and diverged changes.
 `freshness`: which tables and channels are late, quiet, or never committed.
 `activity`: rows per second, freshness and rejected rows of the last hour.
 """

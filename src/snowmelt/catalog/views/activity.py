@@ -80,8 +80,7 @@ class ActivityMonitor:
         now = self._clock.now()
         with self._database.reading() as connection:
             self._add_new_chunks(connection, now)
-            rejected = sa.select(sa.func.coalesce(sa.func.sum(model.row_channels.c.rows_error), 0))
-            self._rejected.append((now, int(connection.execute(rejected).scalar_one())))
+            self._rejected.append((now, _count_rejected_rows(connection)))
             newest = sa.func.max(_CHANNELS.c.last_commit_at, type_=model.UtcTimestamp)
             last_commit_at = connection.execute(sa.select(newest)).scalar()
         return self._summarize(now, last_commit_at)
@@ -147,3 +146,13 @@ def _quantile(sorted_values: Sequence[float], share: float) -> float | None:
     if not sorted_values:
         return None
     return sorted_values[min(int(len(sorted_values) * share), len(sorted_values) - 1)]
+
+
+def _count_rejected_rows(connection: sa.Connection) -> int:
+    """Return the rejected rows of all channels: those of the row API, and those that clients report."""
+    reports = model.client_rejections.c
+    totals = (
+        sa.select(sa.func.coalesce(sa.func.sum(value), 0)).scalar_subquery()
+        for value in (model.row_channels.c.rows_error, reports.earlier_rows + reports.rows)
+    )
+    return sum(int(each) for each in connection.execute(sa.select(*totals)).one())

@@ -18,7 +18,12 @@ from snowmelt.schema.types import TableName
 
 _CHANNELS, _ROW_CHANNELS, _TABLES = model.channels, model.row_channels, model.tables
 _SCHEMAS, _DATABASES = model.schemas, model.databases
-_REJECTED = sa.func.coalesce(_ROW_CHANNELS.c.rows_error, 0)
+_REPORTS = model.client_rejections
+# Of the row API, or of a classic client that reports them; NULL if it does not.
+_KNOWN_REJECTED = sa.func.coalesce(
+    _ROW_CHANNELS.c.rows_error, _REPORTS.c.earlier_rows + _REPORTS.c.rows
+)
+_REJECTED = sa.func.coalesce(_KNOWN_REJECTED, 0)
 # Stored instants are microseconds: those of channels without a commit come first.
 _LAST_COMMIT = sa.func.coalesce(sa.type_coerce(_CHANNELS.c.last_commit_at, sa.BigInteger), 0)
 _ORDERS = {
@@ -51,7 +56,7 @@ class ChannelView:
     last_commit_at: dt.datetime | None
     rows: int | None
     bytes: int | None
-    # None: a classic client rejects rows itself, and reports no count.
+    # None: the client rejects rows itself, and reports no count.
     rejected_rows: int | None
     last_error: str | None
     last_error_at: dt.datetime | None
@@ -142,13 +147,22 @@ def _select_channels() -> sa.Select[Any]:
             _TABLES.c.freshness_s,
             _SCHEMAS.c.name.label("schema_name"),
             _DATABASES.c.name.label("database_name"),
-            _ROW_CHANNELS.c.rows_error.label("rejected_rows"),
-            _ROW_CHANNELS.c.last_error,
-            _ROW_CHANNELS.c.last_error_at,
+            _KNOWN_REJECTED.label("rejected_rows"),
+            sa.func.coalesce(_ROW_CHANNELS.c.last_error, _REPORTS.c.last_error).label("last_error"),
+            _ROW_CHANNELS.c.last_error_at.label("row_error_at"),
+            _REPORTS.c.last_error_at.label("reported_error_at"),
             _ROW_CHANNELS.c.last_error_offset,
         )
         .select_from(
-            places.outerjoin(_ROW_CHANNELS, _ROW_CHANNELS.c.channel_id == _CHANNELS.c.channel_id)
+            places.outerjoin(
+                _ROW_CHANNELS, _ROW_CHANNELS.c.channel_id == _CHANNELS.c.channel_id
+            ).outerjoin(
+                _REPORTS,
+                sa.and_(
+                    _REPORTS.c.channel_id == _CHANNELS.c.channel_id,
+                    _REPORTS.c.client_sequencer == _CHANNELS.c.client_sequencer,
+                ),
+            )
         )
         .where(_TABLES.c.dropped_at.is_(None))
     )
@@ -189,7 +203,7 @@ def _to_view(row: sa.Row[Any], visibility: Visibility) -> ChannelView:
         bytes=row.bytes,
         rejected_rows=row.rejected_rows,
         last_error=row.last_error if visibility.can_read(row.table_id) else None,
-        last_error_at=row.last_error_at,
+        last_error_at=row.row_error_at or row.reported_error_at,
         last_error_offset=row.last_error_offset if shows_token else None,
         freshness_s=row.freshness_s,
     )

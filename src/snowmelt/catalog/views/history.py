@@ -1,4 +1,4 @@
-"""Loads with their files, migrations and maintenance runs, newest first, a page at a time."""
+"""Loads with their files, migrations, maintenance runs and backups, newest first, a page at a time."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from snowmelt.schema.types import TableName
 
 _LOADS, _FILES = model.loads, model.loaded_files
 _MIGRATIONS, _MAINTENANCE = model.migrations, model.maintenance_runs
+_BACKUPS = model.backups
 
 
 # Columns of lists: `snowmelt … list` and SHOW.
@@ -28,6 +29,10 @@ LOAD_COLUMNS = (
 )
 RUN_COLUMNS = (
     *("run_id", "table", "state", "started_at", "ended_at", "rows", "files", "bytes", "message"),
+)
+BACKUP_COLUMNS = (
+    *("backup_id", "destination", "state", "started_at", "ended_at", "point_id", "objects"),
+    *("bytes", "message"),
 )
 # A load commits even if none of its files could be loaded.
 _FILES_OF_LOAD = sa.select(sa.literal(1)).where(_FILES.c.load_id == _LOADS.c.load_id)
@@ -116,6 +121,21 @@ class RunView:
     def seconds(self) -> float | None:
         """Its duration; None while it runs."""
         return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class BackupView:
+    """A run of `snowmelt backup`. Counts are those of copied objects, None until it has ended."""
+
+    backup_id: str
+    destination: str
+    state: str
+    started_at: dt.datetime
+    ended_at: dt.datetime | None
+    point_id: str | None
+    objects: int | None
+    bytes: int | None
+    message: str | None
 
 
 def fetch_loads(
@@ -220,6 +240,32 @@ def fetch_maintenance_runs(
         _MAINTENANCE.c.bytes_after.label("bytes"),
     ]
     return _fetch_runs(connection, visibility, _MAINTENANCE, columns, table_id, after, limit)
+
+
+def fetch_backups(
+    connection: sa.Connection,
+    visibility: Visibility,
+    *,
+    after: str | None = None,
+    limit: int = 50,
+) -> Page[BackupView]:
+    """Return a page of backups, newest first: none for a role without MONITOR on the account.
+
+    Raises:
+        RequestMalformed: If the cursor is not of this list.
+    """
+    columns = [_BACKUPS.c[name] for name in BACKUP_COLUMNS]
+    query = sa.select(*columns)
+    if not visibility.is_account_visible:
+        query = query.where(sa.false())
+    return fetch_page(
+        connection,
+        query,
+        _newest_first(_BACKUPS),
+        lambda row: BackupView(*row[: len(columns)]),
+        after=after,
+        limit=limit,
+    )
 
 
 def _fetch_runs(

@@ -19,18 +19,22 @@ from snowmelt.cli.command_context import (
     opening_statement_runner,
     stopping_on_signals,
 )
-from snowmelt.cli.output import add_format_option, format_count, print_rows
+from snowmelt.cli.output import add_format_option, format_count, print_message, print_rows
 from snowmelt.cli.spark_session import opening_spark_session, translating_spark_errors
 from snowmelt.errors import SnowmeltError, UserError
 from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
+    from snowmelt.catalog.statements.statement_context import StatementResult
     from snowmelt.config import Settings
     from snowmelt.loaders.copy_job import CopyContext, CopyResult, TaskRunner
     from snowmelt.loaders.file_watch import MemoryJournal
     from snowmelt.loaders.load_task_execution import PortionResult
 
+_MAX_SHOWN_TEXT = 80
+
 NAME = "copy"
+QUOTING_EXAMPLE = "snowmelt copy \"COPY demo.public.t FROM 'data.csv' DELIMITER ','\""
 SUMMARY = "load files into a table by a COPY statement"
 EXAMPLES = """examples:
   snowmelt copy "COPY demo.public.t FROM '/data/*.csv.gz' DELIMITER ',' SKIP 1"
@@ -73,11 +77,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the statement."""
-    from snowmelt.loaders.copy_job import run_copy
+    from snowmelt.load.copy_ast import is_copy_statement
+    from snowmelt.loaders.file_statements import run_file_statement
 
     if (options.text is None) == (options.file is None):
         raise UserError("Give one COPY statement, or a file with -f.")
     text = options.file.read_text(encoding="utf-8") if options.text is None else options.text
+    if not is_copy_statement(text):
+        raise UserError(
+            f"Expected a COPY statement, got {text[:_MAX_SHOWN_TEXT]!r}. Write it as one argument in "
+            f"quotes: {QUOTING_EXAMPLE}"
+        )
     if options.once and not options.watch:
         raise UserError("--once needs --watch: without it the load ends by itself.")
     if is_remote(options):
@@ -103,8 +113,8 @@ def run(options: argparse.Namespace) -> int:
         if options.watch:
             return _watch_files(context, text, runner, options, settings)
         with translating_spark_errors():
-            copied = run_copy(context, text, runner, on_progress=progress)
-    print_copy_result(copied, options.format)
+            result = run_file_statement(context, text, runner, on_progress=progress)
+    print_file_result(result, options.format)
     return 0
 
 
@@ -170,7 +180,8 @@ def _watch_files(
                 print_copy_result(replace(result, failed_files=()), options.format)
             if options.once and not watch.status.waiting_files:
                 return int(bool(journal.failed))
-            if stopping.wait(_WATCH_INTERVAL_S):
+            waited = watch.wait_for_files(_WATCH_INTERVAL_S)
+            if stopping.wait(0 if waited else _WATCH_INTERVAL_S):
                 return 0
 
 
@@ -187,11 +198,26 @@ def _run_remotely(options: argparse.Namespace, text: str) -> None:
         raise UserError("--spark excludes --url and --profile: the service runs the load.")
     with opening_statement_runner(options) as execute:
         result = execute(text)
-    if options.format != "table":
-        print_rows(result.columns, result.rows, options.format)
+    if options.format != "table" or len(result.rows) != 1 or not result.columns:
+        if result.columns:
+            print_rows(result.columns, result.rows, options.format)
+        else:
+            print_message(result.message, options.format)
         return
     for name, value in zip(result.columns, result.rows[0], strict=True):
         print(f"{name + ':':<14} {'' if value is None else value}")
+
+
+def print_file_result(result: CopyResult | StatementResult, output_format: str) -> None:
+    """Print the result of a COPY, or of a statement that only reads files."""
+    from snowmelt.loaders.copy_job import CopyResult
+
+    if isinstance(result, CopyResult):
+        print_copy_result(result, output_format)
+    elif not result.columns:
+        print_message(result.message, output_format)
+    else:
+        print_rows(result.columns, result.rows, output_format)
 
 
 def print_copy_result(result: CopyResult, output_format: str) -> None:

@@ -43,6 +43,7 @@ from snowmelt.storage.store import Store
 
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.jobs.backup_history import LastBackup
     from snowmelt.catalog.jobs.leases import ServiceRecord
     from snowmelt.ingest.stage_locations import StageGrant
 
@@ -118,6 +119,8 @@ fine = partial(CheckResult, CheckStatus.FINE)
 note = partial(CheckResult, CheckStatus.NOTE)
 wrong = partial(CheckResult, CheckStatus.WRONG)
 
+# Age from which the last backup is noted.
+_BACKUP_WARNING_AGE_H = 48
 # Tolerated clock skew. Tokens and signatures tolerate minutes; leases and chunk ages less.
 _MAX_CLOCK_SKEW_S = 5.0
 
@@ -174,6 +177,7 @@ def _check_catalog_version(settings: Settings) -> CheckResult:
 
 def _check_catalog_contents(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
     from snowmelt.catalog.db.database import read_server_time
+    from snowmelt.catalog.jobs.backup_history import find_last_backup
     from snowmelt.catalog.objects.published_snapshots import DEMAND_TTL, list_demand
     from snowmelt.catalog.objects.tables import find_table_by_id, list_tables
     from snowmelt.catalog.streaming.channels import list_channels
@@ -189,6 +193,7 @@ def _check_catalog_contents(settings: Settings, clock: Clock) -> Iterator[CheckR
             ahead_s = (at - clock.now()).total_seconds()
             yield check_clock_skew("catalog-time", ahead_s, "the catalog's database")
         yield from check_services(database, settings, at or clock.now())
+        yield _check_last_backup(find_last_backup(connection), at or clock.now())
         found = [
             (find_table_by_id(connection, chunk.table_id), chunk)
             for chunk in list_quarantined_chunks(connection)
@@ -215,6 +220,17 @@ def _check_catalog_contents(settings: Settings, clock: Clock) -> Iterator[CheckR
             "until its blob is restored, or the chunk is discarded with `snowmelt chunks give-up`: "
             f"{chunk.reason}",
         )
+
+
+def _check_last_backup(last: LastBackup | None, now: dt.datetime) -> CheckResult:
+    if last is None:
+        return note("backup", "none was made; `snowmelt backup DEST` makes one while services run")
+    hours = (now - last.ended_at).total_seconds() / 3600
+    age = f"{hours:,.0f} h" if hours < _BACKUP_WARNING_AGE_H else f"{hours / 24:,.0f} days"
+    text = f"point {last.point_id} in {last.destination}, {age} old"
+    if hours < _BACKUP_WARNING_AGE_H:
+        return fine("backup", text)
+    return note("backup", f"{text}; rows committed since then are only in this installation")
 
 
 def check_services(

@@ -135,12 +135,18 @@ class _MigrateCommand:
                     return
                 raise
             if migrated >= target_sequence:
+                if waiting:
+                    print(f"{name}: another migrator has migrated the table", flush=True)
                 return
-            if not self._migrate_table(name):
-                if not waiting:
-                    print(f"{name}: waiting for another migrator", flush=True)
-                waiting = True
-                self._clock.sleep(_RETRY_INTERVAL_S)
+            if self._migrate_table(name):
+                waiting = False
+                continue
+            if not waiting:
+                print(
+                    f"{name}: another migrator is working on the table; waiting for it", flush=True
+                )
+            waiting = True
+            self._clock.sleep(_RETRY_INTERVAL_S)
 
     def _migrate_table(self, name: TableName) -> bool:
         """Run one migration and print its result. Return False if there was no work."""

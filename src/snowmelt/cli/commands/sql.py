@@ -22,7 +22,7 @@ from snowmelt.cli.command_context import (
     opening_catalog,
     opening_statement_runner,
 )
-from snowmelt.cli.commands.copy import print_copy_result
+from snowmelt.cli.commands.copy import print_file_result
 from snowmelt.cli.output import MAX_TABLE_ROWS, add_format_option, print_message, print_rows
 from snowmelt.cli.spark_session import opening_lake, translating_spark_errors
 from snowmelt.config import Settings
@@ -43,6 +43,7 @@ _INSTANT_TYPES = {LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ}
 _CATALOG_CREATING_STATEMENTS = (["CREATE", "DATABASE"], ["CREATE", "ROLE"], ["CREATE", "USER"])
 
 NAME = "sql"
+QUOTING_EXAMPLE = 'snowmelt sql "SELECT * FROM demo.public.t"'
 SUMMARY = "run SQL statements: definitions, COPY, and queries"
 EXAMPLES = """examples:
   snowmelt sql "CREATE DATABASE demo; CREATE TABLE demo.public.t (id NUMBER NOT NULL)"
@@ -134,20 +135,20 @@ class _ScriptRunner:
 
     def run_statement(self, statement: ScriptStatement) -> None:
         from snowmelt.catalog.statements.executor import execute_statement, is_query
-        from snowmelt.load.copy_ast import is_copy_statement
+        from snowmelt.load.copy_ast import is_file_statement
 
         if is_query(statement.text):
             self._run_query(statement.text)
             return
-        if is_copy_statement(statement.text):
-            from snowmelt.loaders.copy_job import run_copy
+        if is_file_statement(statement.text):
+            from snowmelt.loaders.file_statements import run_file_statement
             from snowmelt.loaders.load_task_execution import LocalTaskRunner
 
             context = make_copy_context(
                 self._options, self._settings, self._open_catalog_database()
             )
-            print_copy_result(
-                run_copy(context, statement.text, LocalTaskRunner()), self._options.format
+            print_file_result(
+                run_file_statement(context, statement.text, LocalTaskRunner()), self._options.format
             )
             return
         result = execute_statement(
@@ -222,7 +223,10 @@ class _ScriptRunner:
     def _run_spark_query(self, text: str) -> None:
         from pyspark.sql.types import TimestampType
 
+        from snowmelt.spark.name_check import check_full_names
+
         if self._lake is None:
+            check_full_names(self._open_catalog_database(), self._role, text)
             if sys.stderr.isatty():
                 print("Starting Spark …", file=sys.stderr)
             lake = opening_lake(self._settings, role=self._role, quiet=not self._options.debug)

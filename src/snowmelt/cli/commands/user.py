@@ -136,6 +136,9 @@ def _add_user(options: argparse.Namespace) -> None:
     granted = "" if options.granted_role is None else f" with role {_quote(options.granted_role)}"
     print(f"User {_quote(options.name)}{granted} created.")
     _print_key(path)
+    print(f"To connect:  --user {options.name} --private-key {path}, in Python:")
+    url = getattr(options, "url", None) or "http://127.0.0.1:8080"
+    print(f'             snowmelt.Client("{url}", user="{options.name}", private_key="{path}")')
 
 
 def _rotate_key(options: argparse.Namespace) -> None:

@@ -65,6 +65,9 @@ class AddressedRequest:
 _MAX_SECRET_BYTES = 64 * 1024
 
 
+_SETTING_PREFIX = "SNOWMELT_"
+
+
 class SecretReader:
     """Resolver of secret references. Errors never contain the value."""
 
@@ -87,6 +90,12 @@ class SecretReader:
         kind, _, name = reference.partition(":")
         match kind:
             case "env":
+                # A user who may create an integration chooses the variable and the host that receives it.
+                if name.upper().startswith(_SETTING_PREFIX):
+                    reason = (
+                        "settings of Snowmelt may contain its own passwords. Rename the variable"
+                    )
+                    raise SecretMissing(reference=reference, reason=reason)
                 found = config.read_environment_variable(name)
                 if found is None:
                     raise SecretMissing(reference=reference, reason="the variable is not set")

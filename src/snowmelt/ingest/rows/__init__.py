@@ -8,8 +8,7 @@ Chunks are registered before the response is sent.
 `body`: decompression and line parsing of request bodies.
 `row_converter`: converts rows to columns of the table.
 `columnar_reader`: converts newline-delimited JSON to columns without row objects.
-`uniform_line_reader`: reads bodies of uniform lines with a compiled kernel.
-`line_kernels`: the numba kernels of `uniform_line_reader`.
+`line_reader`: reads bodies of scalars with the compiled scanner.
 `field_names`: fields of a body and the columns they name.
 `pipe_evaluator`: evaluates expressions of a pipe row by row.
 `pipe_vector_evaluator`: evaluates expressions of a pipe by columns.

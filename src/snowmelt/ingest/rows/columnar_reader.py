@@ -38,20 +38,15 @@ def read_table_columns(
 ) -> pa.Table | None:
     """Return the rows as a table with the converter's column names, or None if the result may differ.
 
-    `kernel_reader` reads bodies of uniform lines, and returns None for others.
+    `kernel_reader` reads bodies of scalars, and returns None for others.
     """
     if len(data) < _MIN_COLUMNAR_BYTES or data[:1] != b"{":
         return None
     fields = parse_scalar_fields(data[: data.find(b"\n")], schema)
     if fields is None or not _is_utf8(data):
         return None
-    table = None if kernel_reader is None else kernel_reader(data, fields)
-    if table is None:
-        table = _read_with_arrow(data, fields)
-    # Arrow accepts numbers that are not valid JSON.
-    if table is None or not all(map(_are_all_finite, table.columns)):
-        return None
-    return table.rename_columns([field.column_name for field in fields])
+    table = _read_columns(data, fields, kernel_reader)
+    return None if table is None else table.rename_columns([field.column_name for field in fields])
 
 
 def read_field_columns(data: bytes, kernel_reader: Plain | None = None) -> pa.Table | None:
@@ -66,10 +61,24 @@ def read_field_columns(data: bytes, kernel_reader: Plain | None = None) -> pa.Ta
         # Arrow also accepts such numbers within other values.
         if b"NaN" in data or b"Inf" in data:
             return None
+    return _read_columns(data, fields, kernel_reader)
+
+
+def _read_columns(
+    data: bytes, fields: Sequence[BodyField], kernel_reader: Plain | None
+) -> pa.Table | None:
     table = None if kernel_reader is None else kernel_reader(data, fields)
     if table is None:
         table = _read_with_arrow(data, fields)
-    return table if table is not None and all(map(_are_all_finite, table.columns)) else None
+    # Arrow accepts numbers that are not valid JSON.
+    if table is None or not all(map(_are_all_finite, table.columns)):
+        return None
+    for place, field in enumerate(fields):
+        if field.type == pa.string():
+            found = parse_text_column(table.column(place), field.column)
+            if found is not None:
+                table = table.set_column(place, field.name, found)
+    return table
 
 
 def _read_with_arrow(data: bytes, fields: Sequence[BodyField]) -> pa.Table | None:
@@ -94,11 +103,6 @@ def _read_with_arrow(data: bytes, fields: Sequence[BodyField]) -> pa.Table | Non
         any(map(_has_negative_zero, table.columns)) and _NEGATIVE_ZERO_PATTERN.search(data)
     ):
         return None
-    for place, field in enumerate(fields):
-        if field.type == pa.string():
-            found = parse_text_column(table.column(place), field.column)
-            if found is not None:
-                table = table.set_column(place, field.name, found)
     return table
 
 

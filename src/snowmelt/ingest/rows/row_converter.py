@@ -379,8 +379,11 @@ def _attach_source_lines(rejected: list[RowRejection], data: bytes) -> tuple[Row
 
 _log = logging.getLogger("snowmelt.ingest")
 _MIN_KERNEL_BYTES = 200_000
-_WARMUP_LINE = b'{"a":1}\n'
-_WARMUP_SCHEMA = TableSchema(1, (Column("A", LogicalType.FIXED, 1, precision=1, scale=0),))
+# One field for each kernel: numbers and texts.
+_WARMUP_LINE = b'{"a":1,"b":""}\n'
+_WARMUP_SCHEMA = TableSchema(
+    1, (Column("A", LogicalType.FIXED, 1, precision=1, scale=0), Column("B", LogicalType.TEXT, 2))
+)
 
 
 class KernelLoader:
@@ -410,18 +413,16 @@ class KernelLoader:
     def load(self) -> None:
         """Load the reader. Blocks."""
         try:
-            from snowmelt.ingest.rows.uniform_line_reader import read_uniform_lines
+            from snowmelt.ingest.rows.line_reader import read_scalar_lines
 
             # One call compiles the kernels for all rows.
-            read_uniform_lines(
-                _WARMUP_LINE, parse_scalar_fields(_WARMUP_LINE, _WARMUP_SCHEMA) or []
-            )
+            read_scalar_lines(_WARMUP_LINE, parse_scalar_fields(_WARMUP_LINE, _WARMUP_SCHEMA) or [])
         except ImportError:
             _log.info("numba is not installed: Arrow reads rows, which costs more CPU time")
         except Exception:  # noqa: BLE001 - the other reader reads the same rows
             _log.exception("compiling the row reader failed")
         else:
-            self._kernel_reader = read_uniform_lines
+            self._kernel_reader = read_scalar_lines
 
 
 # Standard base64, as the SDK writes it. Any other text is hexadecimal or will be rejected.

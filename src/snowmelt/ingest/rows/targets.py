@@ -22,7 +22,7 @@ from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
 from snowmelt.catalog.sql.pipe_copy import PipeCopy, parse_pipe_copy
 from snowmelt.catalog.streaming import registration, row_request_state
 from snowmelt.clock import Clock
-from snowmelt.errors import PipeNotFound, UserError
+from snowmelt.errors import PipeNotFound, RoleNotGranted, UserError
 from snowmelt.schema.types import LogicalType, TableName, to_internal_name
 
 DEFAULT_PIPE_SUFFIX = "-STREAMING"
@@ -229,5 +229,8 @@ def find_writable_table(
         table = tables.find_table(connection, name)
         access_control.require_table_privilege(connection, effective, table, _WRITE_PRIVILEGE)
     except UserError as error:
-        raise PipeNotFound(f"{PipeNotFound(pipe=path)} {error}") from None
+        # The target of a pipe is hidden from roles that may not insert into it.
+        reveals_target = copy is not None and not isinstance(error, RoleNotGranted)
+        reason = "" if reveals_target else f" {error}"
+        raise PipeNotFound(f"{PipeNotFound(pipe=path)}{reason}") from None
     return table, copy

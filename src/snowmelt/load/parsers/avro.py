@@ -15,9 +15,12 @@ import fastavro
 import httpx
 
 from snowmelt.errors import LoadRefused, PhaseFailed
+from snowmelt.load.parsers.avro_logical_types import install_readers
 from snowmelt.load.parsers.record_columns import RecordEntry, RecordRowBuilder
 from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget, Records
 from snowmelt.load.portion import Portion
+
+install_readers()
 
 # --- Options of FAVROPARSER and KAFKAAVROPARSER.
 

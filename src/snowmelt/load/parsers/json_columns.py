@@ -30,7 +30,7 @@ from snowmelt.json.scanner import (
     encode_field_names,
     scan_json_records,
 )
-from snowmelt.kernels.slices import PADDING_BYTES, Bytes
+from snowmelt.kernels.slices import Bytes
 from snowmelt.schema.chunk_types import decimal_from_int64
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 
@@ -81,13 +81,6 @@ class JsonRecords:
         except UnicodeDecodeError:
             return np.fromiter((_is_utf8(self[at]) for at in range(len(self))), np.bool_, len(self))
         return np.ones(len(self), np.bool_)
-
-
-def pad_bytes(data: bytes | memoryview) -> Bytes:
-    """Return a copy with the padding that kernels require."""
-    padded = np.zeros(len(data) + PADDING_BYTES, np.uint8)
-    padded[: len(data)] = np.frombuffer(data, np.uint8)
-    return padded
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -18,13 +18,14 @@ import pyarrow.compute as pc
 
 from snowmelt.errors import LoadRefused
 from snowmelt.json.scanner import frame_json_objects
+from snowmelt.kernels.slices import pad_bytes
 from snowmelt.load.column_converter import TableConverter
 from snowmelt.load.parsers.delimited_text import (
     DEFAULT_MAX_RECORD_BYTES,
     DelimitedDialect,
     FieldDialect,
 )
-from snowmelt.load.parsers.json_columns import JsonColumnReader, JsonRecords, pad_bytes
+from snowmelt.load.parsers.json_columns import JsonColumnReader, JsonRecords
 from snowmelt.load.parsers.json_document_mapping import (
     FlexJsonOptions,
     InvalidJsonDocument,

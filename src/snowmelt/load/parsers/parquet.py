@@ -142,10 +142,10 @@ class ColumnFileParser:
             if name is None and column.column.default is not None:
                 arrays.extend(column.make_missing_arrays(batch.num_rows)[0])
                 continue
-            given = pa.nulls(batch.num_rows) if name is None else batch.column(name)
+            given = pa.nulls(batch.num_rows) if name is None else _normalize(batch.column(name))
             parts = _convert_with_arrow(given, column)
             if parts is None:
-                parts, found = column.convert_values(_list_values(given))
+                parts, found = column.convert_values(to_python_values(given))
                 if self._strict or not column.column.nullable:
                     label = column.column.display_name
                     refused |= {row: (label, reason) for row, reason in found.items()}
@@ -175,17 +175,42 @@ class OrcParser(ColumnFileParser):
     file_type = _OrcFile
 
 
-def _list_values(array: pa.Array) -> list[object]:
-    """Return a column's values. Dates and timestamps outside Python's range are NumPy values."""
-    try:
-        return list(array.to_pylist())
-    except (OverflowError, ValueError):
-        return to_python_values(array)
+def _normalize(array: pa.Array) -> pa.Array:
+    """Return the values that the format itself stores, whatever types the writer's Arrow had.
+
+    Instants are in UTC: the zone of an Arrow writer is not part of the format. Floats of 16 and 32
+    bits become doubles of the same value.
+    """
+    target = _normalize_type(array.type)
+    return array if target == array.type else array.cast(target)
+
+
+def _normalize_type(kind: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _normalize_type(kind.value_type)
+    if types.is_float16(kind) or types.is_float32(kind):
+        return pa.float64()
+    if types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if types.is_map(kind):
+        return pa.map_(_normalize_type(kind.key_type), _normalize_type(kind.item_type))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(_normalize_field(kind.value_field))
+    if types.is_struct(kind):
+        return pa.struct([_normalize_field(field) for field in kind])
+    return kind
+
+
+def _normalize_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_normalize_type(field.type))
 
 
 def _get_row(batch: pa.RecordBatch, row_index: int) -> dict[str, object]:
     """Return one row. Dates and timestamps outside Python's range are text."""
-    values = (_list_values(column.slice(row_index, 1))[0] for column in batch.columns)
+    values = (
+        to_python_values(_normalize(column.slice(row_index, 1)))[0] for column in batch.columns
+    )
     return {
         name: str(value) if isinstance(value, (np.datetime64, pa.Scalar)) else value
         for name, value in zip(batch.schema.names, values, strict=True)
@@ -209,8 +234,6 @@ def _match_columns(schema: pa.Schema, columns: list[TextColumnConverter]) -> lis
 
 def _convert_with_arrow(array: pa.Array, column: TextColumnConverter) -> list[pa.Array] | None:
     """Convert a whole column, or return None if its values must be converted one by one."""
-    if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
     kind = column.column.kind
     if pa.types.is_timestamp(array.type) and kind in TIMESTAMP_TYPES:
         parts = _convert_timestamps(array, column)
@@ -235,7 +258,7 @@ def _is_exact_cast(arrow_type: pa.DataType, kind: LogicalType) -> bool:
     types = pa.types
     checks = {
         LogicalType.FIXED: (types.is_integer, types.is_decimal),
-        LogicalType.REAL: (types.is_float64, types.is_float32),
+        LogicalType.REAL: (types.is_float64,),
         LogicalType.BOOLEAN: (types.is_boolean,),
         LogicalType.TEXT: (types.is_string, types.is_large_string),
         LogicalType.DATE: (types.is_date32,),

@@ -13,6 +13,7 @@ from typing import Any
 
 from snowmelt.json.exact import parse_row
 from snowmelt.loaders.kafka.message_rows import MessageInvalid
+from snowmelt.schema.types import to_internal_name
 
 _OPERATIONS = {
     "c": "insert",
@@ -28,6 +29,28 @@ _POSITION_FIELDS = (
     *("file", "pos", "row", "ord", "txId"),
 )
 _FLATTENED_FIELDS = ("__op", "__deleted")
+# Metadata that ExtractNewRecordState can add: fields of the envelope, of `source` and of `transaction`.
+_FLATTENED_METADATA = frozenset(
+    f"__{prefix}{name}"
+    for prefix, names in (
+        ("", ("op", "deleted", "before", "after", "source", "transaction")),
+        ("transaction_", ("id", "total_order", "data_collection_order")),
+        *(
+            (prefix, names)
+            for prefix in ("", "source_")
+            for names in (
+                _POSITION_FIELDS,
+                ("version", "connector", "name", "ts_ms", "ts_us", "ts_ns", "snapshot", "db"),
+                ("schema", "table", "collection", "keyspace", "shard", "rs"),
+                ("server_id", "gtid", "thread", "query", "vgtid", "lsid", "txnNumber", "wallTime"),
+                ("xmin", "origin", "origin_lsn", "lcr_position", "rs_id", "ssn", "redo_thread"),
+                ("user_name", "redo_sql", "row_id", "start_scn", "start_ts_ms", "commit_ts_ms"),
+            )
+        ),
+    )
+    for name in names
+)
+_CHANGE_COLUMNS = frozenset({"CDC_OPERATION", "CDC_TIME", "CDC_POSITION", "CDC_BEFORE"})
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -43,7 +66,7 @@ def make_change_row(value: object) -> dict[str, Any] | None:
         event = event["payload"]
     if not isinstance(event, dict):
         raise MessageInvalid("it is not a change event: its value is not an object")
-    if "op" in event and ("after" in event or "before" in event):
+    if "op" in event and any(name in event for name in ("after", "before", "message")):
         return _unpack_envelope(event)
     if any(name in event for name in _FLATTENED_FIELDS):
         return _unpack_flattened(event)
@@ -57,6 +80,7 @@ def _unpack_envelope(event: dict[str, Any]) -> dict[str, Any] | None:
     operation = _parse_operation(event["op"])
     before = event.get("before")
     row = _parse_image(before if operation == "delete" else event.get("after"))
+    _check_names(row)
     source = event.get("source")
     source = source if isinstance(source, Mapping) else {}
     position = {name: source[name] for name in _POSITION_FIELDS if source.get(name) is not None}
@@ -70,7 +94,8 @@ def _unpack_envelope(event: dict[str, Any]) -> dict[str, Any] | None:
 
 def _unpack_flattened(event: dict[str, Any]) -> dict[str, Any]:
     """Unpack an event of Debezium's ExtractNewRecordState, whose metadata has the prefix `__`."""
-    row = {name: each for name, each in event.items() if not name.startswith("__")}
+    row = {name: each for name, each in event.items() if name not in _FLATTENED_METADATA}
+    _check_names(row)
     if event.get("__op") is not None:
         operation = _parse_operation(event["__op"])
     else:
@@ -95,6 +120,15 @@ def _parse_operation(code: object) -> str:
         known = ", ".join(_OPERATIONS)
         raise MessageInvalid(f"its operation is {code!r}, expected one of {known}")
     return found
+
+
+def _check_names(row: dict[str, Any]) -> None:
+    """Reject a row with a field whose column gets a value of the event."""
+    found = next((name for name in row if to_internal_name(name) in _CHANGE_COLUMNS), None)
+    if found is not None:
+        raise MessageInvalid(
+            f"its field {found!r} has the name of a column of change events. Rename it in the source"
+        )
 
 
 def _parse_image(image: object) -> dict[str, Any]:

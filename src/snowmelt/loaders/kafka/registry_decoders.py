@@ -20,6 +20,7 @@ from google.protobuf import (
 )
 from google.protobuf.message import DecodeError, Message
 
+from snowmelt.load.parsers.avro_logical_types import install_readers
 from snowmelt.loaders.kafka.message_rows import DecodedValue, MessageInvalid
 from snowmelt.loaders.kafka.schema_registry import (
     RegisteredSchema,
@@ -27,6 +28,8 @@ from snowmelt.loaders.kafka.schema_registry import (
     SchemaRegistry,
     split_wire_format,
 )
+
+install_readers()
 
 # Exceptions that fastavro raises for bytes that the schema does not describe.
 _AVRO_ERRORS = (

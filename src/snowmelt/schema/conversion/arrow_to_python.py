@@ -223,7 +223,7 @@ def _to_datetimes(array: Any) -> list[Any]:
 
     def make_timestamp(count: int) -> object:
         try:
-            return _to_datetime(count * step, zone)
+            return nanoseconds_to_datetime(count * step, zone)
         except OverflowError:
             # Use NumPy outside the years of `datetime`. It supports only values without a zone.
             return np.datetime64(count, unit) if zone is None else None
@@ -231,7 +231,12 @@ def _to_datetimes(array: Any) -> list[Any]:
     return _convert_temporal_counts(array, make_timestamp)
 
 
-def _to_datetime(nanos: int, zone: tzinfo | None) -> datetime:
+def nanoseconds_to_datetime(nanos: int, zone: tzinfo | None) -> datetime:
+    """Return the time of a count of nanoseconds since 1970, naive or in a zone.
+
+    Raises:
+        OverflowError: If it is outside the years 1 to 9999.
+    """
     us, fine_ns = divmod(nanos, 1000)
     moment = _EPOCH + timedelta(microseconds=us)
     moment = moment.replace(tzinfo=None) if zone is None else moment.astimezone(zone)

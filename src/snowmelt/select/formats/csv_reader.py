@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from snowmelt.kernels.csv_tokenizer import (
-    ROW_HAS_QUOTES,
     ROW_IRREGULAR,
     CsvBlockCutter,
     CsvRecordCounter,
@@ -286,11 +285,6 @@ class CsvBatch:
     def row_ends(self) -> Positions:
         """End of each record without its delimiter."""
         return self.tokens.row_ends
-
-    @property
-    def quoted_record_mask(self) -> Mask:
-        """Mask of records that contain a quote or an escape."""
-        return (self.tokens.row_flags & ROW_HAS_QUOTES).astype(np.bool_)
 
     @property
     def needs_requoting_mask(self) -> Mask:

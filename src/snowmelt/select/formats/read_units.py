@@ -20,14 +20,6 @@ from snowmelt.select.sql.bound_query import BoundQuery, CsvFields, ObjectFields,
 from snowmelt.select.vectors import ColumnBatch
 
 
-class DecodedBatch(Protocol):
-    """Batch, and the error of the record after it, if any."""
-
-    @property
-    def failure(self) -> SelectError | None:
-        """Error that ends the query after these records, or None."""
-
-
 class ReadUnit(Protocol):
     """Consecutive records, not decoded."""
 

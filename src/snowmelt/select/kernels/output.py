@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from snowmelt.jit import helper_jit, jit_kernel
 from snowmelt.kernels.cells import copy_field
 from snowmelt.kernels.delimiter_masks import count_ones, find_delimiters, find_json_escapes
-from snowmelt.kernels.slices import PADDING_BYTES, Bytes, Positions, RowIndexes
+from snowmelt.kernels.slices import PADDING_BYTES, Bytes, Positions
 
 _QUOTE_ALWAYS = 2
 _BACKSLASH = 92
@@ -315,10 +315,3 @@ def split_list_items(text: Bytes, count: int) -> tuple[Positions, Positions]:
         ends[r] = at
         at += 1
     return starts, ends
-
-
-def find_row_starts(record_ends: NDArray[np.int64], rows: RowIndexes) -> NDArray[np.int64]:
-    """Return the start of each of these records in the output."""
-    starts = np.zeros(len(record_ends) + 1, np.int64)
-    starts[1:] = record_ends
-    return starts[rows]

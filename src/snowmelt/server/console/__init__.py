@@ -17,5 +17,6 @@ has its own threads and a time limit for each read, so it does not delay ingest.
 `worker_process`: main module of such a process.
 `check_runner`: runs `doctor` and `check` in child processes, and keeps their results.
 `findings`: problems as sentences with a remedy.
+`site_findings`: problems of a failover group.
 `pages/`: the pages.
 """

@@ -20,14 +20,17 @@ from snowmelt.catalog.streaming.chunks import list_quarantined_chunks
 from snowmelt.catalog.views.channels import ChannelFilter, count_channels, fetch_channels
 from snowmelt.catalog.views.freshness import list_late_tables
 from snowmelt.catalog.views.history import fetch_loads
+from snowmelt.catalog.views.kafka import KafkaPartitionView, list_kafka_partitions
 from snowmelt.catalog.views.pipes import list_stalled_pipes
 from snowmelt.catalog.views.tables import list_table_names
 from snowmelt.config import Settings
 from snowmelt.errors import SnowmeltError
+from snowmelt.schema.types import TableName
 from snowmelt.server.console.layout import (
     channel_path,
     format_bytes,
     format_number,
+    format_quantity,
     format_seconds,
     href,
     pipe_path,
@@ -60,6 +63,7 @@ def list_findings(page: PageRequest) -> list[ConsoleProblem]:
     found += find_waiting(page)
     found += find_failed_runs(page)
     found += find_stalled_pipes(page)
+    found += find_stalled_topics(page)
     found += find_rejecting_channels(page)
     return sorted(found, key=lambda each: (each.severity != WRONG,))
 
@@ -258,6 +262,25 @@ def find_stalled_pipes(page: PageRequest) -> Iterator[ConsoleProblem]:
                 f"Correct them, then: ALTER PIPE {pipe.name} REFRESH",
                 path=path,
             )
+
+
+def find_stalled_topics(page: PageRequest) -> Iterator[ConsoleProblem]:
+    """Find Kafka topics whose messages wait though nothing commits."""
+    stalled: dict[tuple[str, TableName], list[KafkaPartitionView]] = {}
+    for each in list_kafka_partitions(page.connection, page.visibility):
+        if each.find_state(page.now) == "stalled":
+            stalled.setdefault((each.topic, each.table), []).append(each)
+    for (topic, table), partitions in list(stalled.items())[:_MAX_LISTED]:
+        lag = sum(each.lag for each in partitions)
+        yield ConsoleProblem(
+            WRONG,
+            f"{format_quantity(lag, 'message')} of Kafka topic {topic} wait for table {table}, and"
+            f" {format_quantity(len(partitions), 'partition')} had no commit for 5 minutes.",
+            "Look at the process `snowmelt kafka run`: is it running, and what does its log say? It"
+            " continues after the committed offset.",
+            since=min(each.last_commit_at or each.opened_at for each in partitions),
+            path=href("/kafka", find=topic),
+        )
 
 
 def find_rejecting_channels(page: PageRequest) -> Iterator[ConsoleProblem]:

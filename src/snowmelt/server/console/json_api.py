@@ -10,15 +10,19 @@ from typing import Any, TypeAlias
 import msgspec
 
 from snowmelt.catalog.jobs.leases import list_services
+from snowmelt.catalog.objects.failover_groups import SiteRole, find_group
 from snowmelt.catalog.views.channels import ChannelFilter, ChannelView, fetch_channels
 from snowmelt.catalog.views.history import fetch_loads, fetch_maintenance_runs, fetch_migrations
 from snowmelt.catalog.views.paging import PAGE_ROWS, Page
 from snowmelt.catalog.views.pipes import fetch_pipes
+from snowmelt.catalog.views.sites import fetch_diverged_changes, list_replicas, measure_lag
 from snowmelt.catalog.views.tables import TableView, fetch_tables
 from snowmelt.errors import RequestMalformed
 from snowmelt.schema.types import TableName
 from snowmelt.server.console.findings import list_findings
 from snowmelt.server.console.pages.checks import require_account_view
+from snowmelt.server.console.pages.kafka import find_partitions
+from snowmelt.server.console.pages.sites import require_sites_view
 from snowmelt.server.console.request import PageRequest
 
 JSON_PATH = "/api/v1"
@@ -130,6 +134,38 @@ def _checks(page: PageRequest) -> dict[str, object]:
     }
 
 
+def _kafka(page: PageRequest) -> dict[str, object]:
+    found = find_partitions(page, page.get("find"))[: _read_limit(page)]
+    return {
+        "partitions": [{**_to_json(each), "state": each.find_state(page.now)} for each in found]
+    }
+
+
+def _sites(page: PageRequest) -> dict[str, object]:
+    require_sites_view(page)
+    group = find_group(page.connection)
+    found = fetch_diverged_changes(page.connection, after=page.cursor, limit=_read_limit(page))
+    if group is None:
+        summary, replicas = None, []
+    else:
+        replicas = list_replicas(page.connection, group, page.now) if group.is_primary else []
+        summary = {
+            "name": group.name,
+            "kind": group.kind,
+            "site": group.site,
+            "role": group.role.value,
+            "epoch": group.epoch,
+            "behind_s": measure_lag(group, page.now),
+            "promotable": group.is_promotable if group.role is SiteRole.SECONDARY else None,
+            "last_error": group.last_error,
+        }
+    return {
+        "group": summary,
+        "replicas": _to_json(replicas),
+        **_page_to_json("diverged_changes", found),
+    }
+
+
 _VIEWS: dict[str, JsonView] = {
     "/overview": _overview,
     "/channels": _channels,
@@ -139,6 +175,8 @@ _VIEWS: dict[str, JsonView] = {
     "/migrations": _migrations,
     "/maintenance": _maintenance,
     "/checks": _checks,
+    "/kafka": _kafka,
+    "/sites": _sites,
 }
 
 

@@ -20,11 +20,13 @@ SECTIONS = (
     ("Tables", "/tables", "t"),
     ("Loads", "/loads", "l"),
     ("Pipes", "/pipes", "p"),
+    ("Kafka", "/kafka", "a"),
     ("Migrations", "/migrations", "m"),
     ("Checks", "/checks", "k"),
     ("Query", "/query", "q"),
     ("Select", "/select", "s"),
     ("Functions", "/functions", "f"),
+    ("Sites", "/sites", "i"),
 )
 _CHART_WIDTH, _CHART_HEIGHT = 600, 90
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -406,6 +408,11 @@ def format_number(number: float | None) -> str:
     return f"{number:,.1f}" if abs(number) >= 1 else f"{number:.2f}"
 
 
+def format_quantity(number: float, noun: str) -> str:
+    """Return a number with its noun, which gets an s unless the number is 1."""
+    return f"{format_number(number)} {noun}{'' if number == 1 else 's'}"
+
+
 def format_bytes(size: float | None) -> str:
     """Return a size in bytes."""
     if size is None:
@@ -422,6 +429,12 @@ def state_mark(state: str) -> Html:
         "committed": "ok",
         "fine": "ok",
         "running": "busy",
+        "catching up": "busy",
+        "copying": "busy",
+        "closing": "note",
+        "not connected": "note",
+        "silent": "bad",
+        "fenced": "bad",
         "note": "note",
         "quiet": "note",
         "never": "note",

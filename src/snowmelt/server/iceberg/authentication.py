@@ -78,6 +78,8 @@ class EngineAuthenticator:
             ServiceBusy: If the keys of a token's issuer cannot be fetched.
         """
         text = headers.get(b"authorization", b"").decode("latin-1").strip()
+        if not text or text in _ABSENT_TOKENS:
+            return self._find_anonymous(headers)
         now = self._clock.monotonic()
         known = self._known_until.get(text)
         if known is not None and now < known[1]:
@@ -111,7 +113,14 @@ class EngineAuthenticator:
             given = self._parse_valid_token(form.get("subject_token", ""))
             if given is None:
                 raise TokenRequestInvalid("invalid_grant", "the subject token is invalid")
-            key_id, user, role = given.access_key_id, given.user, role or given.role
+            if role not in {"", given.role}:
+                # A holder of a token for one role must not get the other roles of the user.
+                raise TokenRequestInvalid(
+                    "invalid_scope",
+                    "the subject token is for another role. Request a token for this role with the "
+                    "access key",
+                )
+            key_id, user, role = given.access_key_id, given.user, given.role
         else:
             raise TokenRequestInvalid(
                 "unsupported_grant_type",
@@ -131,17 +140,20 @@ class EngineAuthenticator:
             "issued_token_type": _ACCESS_TOKEN_TYPE,
         }
 
+    def _find_anonymous(self, headers: Mapping[bytes, bytes]) -> EngineIdentity:
+        """Return the identity of a request without a token, which only the development mode accepts."""
+        without_token = {name: value for name, value in headers.items() if name != b"authorization"}
+        principal = self._authenticator.get_cached_principal(without_token)
+        if principal is None:
+            raise AuthenticationFailed(
+                reason="a bearer token is required. Configure the engine with an access key "
+                "(`snowmelt user access-key NAME`) as its credential"
+            )
+        return self._resolve(principal.user, None)
+
     def _verify(self, text: str, headers: Mapping[bytes, bytes]) -> EngineIdentity:
         scheme, _, token = text.partition(" ")
         token = token.strip()
-        if text in _ABSENT_TOKENS or not text:
-            principal = self._authenticator.get_cached_principal({})
-            if principal is None:
-                raise AuthenticationFailed(
-                    reason="a bearer token is required. Configure the engine with an access key "
-                    "(`snowmelt user access-key NAME`) as its credential"
-                )
-            return self._resolve(principal.user, None)
         if scheme.lower() != "bearer":
             raise AuthenticationFailed(reason="the Authorization header must be a bearer token")
         own = self._parse_valid_token(token)

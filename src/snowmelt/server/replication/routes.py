@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
@@ -24,12 +24,12 @@ from snowmelt.errors import (
     InternalError,
     ObjectMissing,
     PrivilegeMissing,
-    RequestMalformed,
     SnowmeltError,
 )
 from snowmelt.schema.types import to_display_name
 from snowmelt.server.error_responses import ServerResponse
 from snowmelt.server.middleware import AuthenticatedRequest, PostRoute
+from snowmelt.server.streaming_routes import decode_message
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import Store
 from snowmelt.table.warehouse_paths import Warehouse
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 1 << 20
 _MAX_WAIT_S = 10.0
 _POLL_S = 0.05
-_Request = TypeVar("_Request")
 
 
 class ReplicationRoutes:
@@ -116,7 +115,7 @@ class ReplicationRoutes:
     async def _pull(self, call: AuthenticatedRequest) -> bytes:
         from snowmelt.replication.protocol import PullRequest
 
-        request = _decode(call.body, PullRequest)
+        request = decode_message(call.body, PullRequest)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._threads, self._require_privilege, call)
         states = await loop.run_in_executor(self._threads, self._open)
@@ -162,7 +161,7 @@ class ReplicationRoutes:
     def _read(self, call: AuthenticatedRequest) -> bytes:
         from snowmelt.replication.protocol import READ_BYTES, ReadRequest, ReadResponse
 
-        request = _decode(call.body, ReadRequest)
+        request = decode_message(call.body, ReadRequest)
         self._require_privilege(call)
         length = max(min(request.length, READ_BYTES), 0)
         offset = max(request.offset, 0)
@@ -182,7 +181,7 @@ class ReplicationRoutes:
     def _read_blobs(self, call: AuthenticatedRequest) -> bytes:
         from snowmelt.replication.protocol import READ_BYTES, ReadBlobsRequest, ReadBlobsResponse
 
-        request = _decode(call.body, ReadBlobsRequest)
+        request = decode_message(call.body, ReadBlobsRequest)
         self._require_privilege(call)
         contents: list[bytes | None] = []
         remaining = READ_BYTES
@@ -239,10 +238,3 @@ class ReplicationRoutes:
                 raise PrivilegeMissing(
                     role=to_display_name(role), privilege=REPLICATE, object="the account"
                 )
-
-
-def _decode(body: bytes, message: type[_Request]) -> _Request:
-    try:
-        return msgspec.json.decode(body, type=message)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise RequestMalformed(reason=str(error)) from None

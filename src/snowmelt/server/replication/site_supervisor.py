@@ -48,12 +48,14 @@ class LineWatch:
 def fence_if_replaced(database: Database) -> None:
     """Ask the followers of a primary, before it accepts anything, whether one of them was promoted.
 
-    A follower that does not answer within two seconds holds nothing up.
+    A follower that does not answer within two seconds holds nothing up. Replicas of a replication group
+    are never promoted.
     """
     with database.reading() as connection:
         group = failover_groups.find_group(connection)
         slots = failover_groups.list_slots(connection)
-    if group is None or group.role not in {SiteRole.PRIMARY, SiteRole.CLOSING}:
+    is_primary = group is not None and group.role in {SiteRole.PRIMARY, SiteRole.CLOSING}
+    if group is None or not is_primary or group.kind != "FAILOVER":
         return
     for slot in slots:
         state = (

@@ -78,6 +78,9 @@ class RowApiRoutes:
         code = OK_CODE
         try:
             handle, limit = self._find_handler(call)
+            if limit > _MAX_SMALL_BODY_BYTES:
+                # Clients without a token must not fill the memory.
+                await self._authenticate_sender(call)
             body = await read_body(receive, limit, BodyTooLarge)
             if body is None:
                 return

@@ -50,7 +50,8 @@ class S3Authenticator:
     """Authenticates requests by their signature.
 
     Secrets are cached for `RECHECK_INTERVAL_S` seconds, so a revoked key stays valid for that time.
-    With `anonymous_user`, an unsigned request has that user if its Host header is a loopback name.
+    With `anonymous_user`, an unsigned request has that user if its Host header is a loopback name and no
+    web page sent it.
     """
 
     def __init__(
@@ -87,6 +88,9 @@ class S3Authenticator:
         if credentials is None:
             if self._anonymous_user is None:
                 raise S3Error("AccessDenied", "Requests must be signed.")
+            if "origin" in request.headers:
+                # Pages of any origin can send requests to this machine.
+                raise S3Error("AccessDenied", "Requests of web pages must be signed.")
             check_host(request.headers.get("host", "").encode("latin-1"))
             return S3Identity(self._anonymous_user, is_signed=False)
         token = request.headers.get("x-amz-security-token")

@@ -6,14 +6,15 @@ around the calls stays unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import sqlglot
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import SqlglotError
 
+from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.errors import UserError
 from snowmelt.functions.signature import FunctionSignature
 from snowmelt.spark.sql.table_references import (
@@ -36,7 +37,8 @@ _DEPTH_CHANGES = {
 # A name with parentheses after one of these tokens is not a call.
 _NOT_BEFORE_CALLS = frozenset({TokenType.ALIAS, TokenType.DOT, TokenType.R_PAREN, TokenType.DCOLON})
 _WORDS_BEFORE_TABLES = frozenset({"INTO", "OVERWRITE", "TABLE", "VIEW", "FUNCTION"})
-_MAX_NAME_PARTS = 3
+_FULL_NAME_PARTS = 3
+_TRY_PREFIX = "TRY_"
 _WORDS_AFTER_SELECT_LIST = frozenset({
     "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET",
     "WINDOW", "QUALIFY", "UNION", "EXCEPT", "INTERSECT", "MINUS", "LATERAL",
@@ -93,7 +95,7 @@ def _scan_calls(tokens: Sequence[Token]) -> Iterator[FunctionCall]:
         run = read_dotted_name(tokens, index)
         opening = index + 2 * len(run) - 1
         if (
-            0 < len(run) <= _MAX_NAME_PARTS
+            0 < len(run) <= _FULL_NAME_PARTS
             and opening < len(tokens)
             and tokens[opening].token_type == TokenType.L_PAREN
             and not (
@@ -112,6 +114,19 @@ def _scan_calls(tokens: Sequence[Token]) -> Iterator[FunctionCall]:
                     yield FunctionCall(to_internal_parts(run), written, index, opening, at + 1)
                     break
         index += max(1, 2 * len(run) - 1)
+
+
+def list_candidate_names(
+    parts: tuple[str, ...], namespace: tuple[str, ...]
+) -> Iterable[tuple[FunctionName, bool]]:
+    """Yield the functions that a name may refer to, with True for a `try_` call."""
+    missing = _FULL_NAME_PARTS - len(parts)
+    if missing > len(namespace):
+        return
+    name = FunctionName(*namespace[:missing], *parts)
+    yield name, False
+    if name.function.upper().startswith(_TRY_PREFIX):
+        yield replace(name, function=name.function[len(_TRY_PREFIX) :]), True
 
 
 def rewrite_calls(calls: StatementCalls, chosen: Mapping[int, FunctionCall], render: Render) -> str:

@@ -38,8 +38,11 @@ from snowmelt.catalog.objects.external_functions import (
     list_external_functions,
     list_usable_functions,
 )
+from snowmelt.catalog.objects.name_suggestions import (
+    raise_function_not_found,
+    suggesting_names,
+)
 from snowmelt.catalog.objects.tables import find_namespace_ids
-from snowmelt.errors import NotFound
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan
 from snowmelt.functions.definition import Volatility
 from snowmelt.functions.signature import MAX_PRECISION, SqlType
@@ -51,6 +54,7 @@ from snowmelt.spark.functions.call_rewriter import (
     StatementCalls,
     bind_arguments,
     find_candidate_calls,
+    list_candidate_names,
     rewrite_calls,
     select_overload,
 )
@@ -241,7 +245,10 @@ class SparkFunctions:
         Raises:
             NotFound: If the function does not exist or the role lacks privileges on it.
         """
-        with self._database.reading() as connection:
+        with (
+            self._database.reading() as connection,
+            suggesting_names(connection, self._role, name),
+        ):
             found = list_callable_functions(connection, self._role, name)
         asker = self._make_caller_context((name.database, name.schema))
 
@@ -283,7 +290,7 @@ class SparkFunctions:
         known = {}
         with self._database.reading() as connection:
             for call in calls.calls:
-                for name, trying in _list_candidate_names(call.parts, namespace):
+                for name, trying in list_candidate_names(call.parts, namespace):
                     parts = (name.database, name.schema, name.function)
                     if list_usable_functions(connection, self._role, *parts):
                         found = list_callable_functions(connection, self._role, name)
@@ -294,12 +301,7 @@ class SparkFunctions:
                     and len(call.parts) == _FULL_NAME_PARTS
                     and not is_spark_catalog_name(self._spark, call.parts[0])
                 ):
-                    name = FunctionName(*call.parts)
-                    raise NotFound(
-                        f"Function {name} does not exist, or this role may not use it.",
-                        kind="Function",
-                        name=str(name),
-                    )
+                    raise_function_not_found(connection, self._role, FunctionName(*call.parts))
         return known
 
     def _make_caller_context(
@@ -438,19 +440,6 @@ def is_spark_catalog_name(spark: SparkSession, catalog: str) -> bool:
         spark.conf.get(f"spark.sql.catalog.{name}", None) is not None
         for name in (catalog, catalog.lower())
     )
-
-
-def _list_candidate_names(
-    parts: tuple[str, ...], namespace: tuple[str, ...]
-) -> Iterable[tuple[FunctionName, bool]]:
-    """Yield the functions that a name may refer to, with True for a `try_` call."""
-    missing = _FULL_NAME_PARTS - len(parts)
-    if missing > len(namespace):
-        return
-    name = FunctionName(*namespace[:missing], *parts)
-    yield name, False
-    if name.function.upper().startswith(_TRY_PREFIX):
-        yield replace(name, function=name.function[len(_TRY_PREFIX) :]), True
 
 
 def _build_call_expression(registered: RegisteredFunction, raw_arguments: Sequence[str]) -> str:

@@ -87,7 +87,7 @@ def test_another_migrator_is_waited_for(snowmelt: Callable[..., Finished], strea
         assert leases.acquire_lease(connection, name, "another", ttl_s=15.0, now=now)
     ended = snowmelt("migrate", "demo.public.first", "--engine", "local")
     waited, migrated = ended.stdout.splitlines()
-    assert waited == "DEMO.PUBLIC.FIRST: waiting for another migrator"
+    assert waited == "DEMO.PUBLIC.FIRST: another migrator is working on the table; waiting for it"
     assert migrated.startswith("DEMO.PUBLIC.FIRST: 3 rows")
 
 

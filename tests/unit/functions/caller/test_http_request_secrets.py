@@ -93,6 +93,14 @@ def test_a_variable_that_is_not_set_is_named():
         SecretReader().resolve("env:NOT_SET_ANYWHERE")
 
 
+@pytest.mark.parametrize("name", ["SNOWMELT_CATALOG_URL", "Snowmelt_Token"])
+def test_a_setting_of_snowmelt_is_sent_to_no_service(monkeypatch, name):
+    monkeypatch.setenv(name, "postgresql://user:hunter2@host/db")
+    with pytest.raises(SecretMissing, match="settings of Snowmelt") as missing:
+        SecretReader().resolve(f"env:{name}")
+    assert "hunter2" not in str(missing.value)
+
+
 @pytest.mark.parametrize("reference", ["s3cret", "vault:s3cret", "", "s3cret:env"])
 def test_what_is_no_reference_may_be_the_secret_and_is_not_shown(reference):
     with pytest.raises(SecretMissing, match="begins with env: or file:") as missing:

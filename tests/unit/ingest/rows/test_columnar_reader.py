@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from snowmelt.ingest.rows.body import parse_json_lines
 from snowmelt.ingest.rows.columnar_reader import read_table_columns
 from snowmelt.ingest.rows.field_names import BodyField, parse_scalar_fields, resolve_field_case
-from snowmelt.ingest.rows.uniform_line_reader import read_uniform_lines
+from snowmelt.ingest.rows.line_reader import read_scalar_lines
 from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
@@ -89,7 +89,7 @@ def converted(body: bytes, plain: Any = None) -> tuple[RowConversion | None, Row
 
 def read_alone(body: Any, fields: Any) -> Any:
     """Read by the compiled reader, and by no other."""
-    found = read_uniform_lines(body, fields)
+    found = read_scalar_lines(body, fields)
     assert found is not None
     return found
 
@@ -101,7 +101,7 @@ def body_of(rows: list[dict[str, Any]]) -> bytes:
 @pytest.mark.slow
 @settings(max_examples=settings().max_examples // 2)
 @given(st.lists(st.fixed_dictionaries(values), max_size=3), st.sampled_from(list(values)))
-@pytest.mark.parametrize("plain", [None, read_uniform_lines])
+@pytest.mark.parametrize("plain", [None, read_scalar_lines])
 def test_columns_are_those_of_the_rows(
     plain: Callable[[bytes, Sequence[BodyField]], Any] | None, rows: list[Any], only: Any
 ) -> None:
@@ -146,7 +146,7 @@ def test_plain_rows_are_read_at_once(plain: Callable[[Any, Any], Any] | None) ->
     ],
 )
 def test_doubtful_lines_go_the_ordinary_way(line: bytes) -> None:
-    for plain in (None, read_uniform_lines):
+    for plain in (None, read_scalar_lines):
         for ending in (b"\n", b""):
             assert read_table_columns(body_of([]) + line + ending, SCHEMA, plain) is None
 
@@ -169,7 +169,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("field", list(ROW))
-@pytest.mark.parametrize("plain", [None, read_uniform_lines])
+@pytest.mark.parametrize("plain", [None, read_scalar_lines])
 def test_what_is_read_at_once_is_json_and_no_more(
     field: str, plain: Callable[[bytes, Sequence[BodyField]], Any] | None
 ) -> None:
@@ -185,7 +185,7 @@ def test_what_is_read_at_once_is_json_and_no_more(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("plain", "size"), [(None, 100), (read_uniform_lines, 1_000)])
+@pytest.mark.parametrize(("plain", "size"), [(None, 100), (read_scalar_lines, 1_000)])
 def test_large_bodies_are_read_in_parts(
     plain: Callable[[bytes, Sequence[BodyField]], Any] | None, size: int
 ) -> None:
@@ -200,8 +200,8 @@ def test_large_bodies_are_read_in_parts(
 
 
 def test_no_more_room_is_taken_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snowmelt.ingest.rows.uniform_line_reader._MAX_BUFFER_BYTES", 1_000)
+    monkeypatch.setattr("snowmelt.ingest.rows.line_reader._MAX_BYTES", 1_000)
     body = body_of([])
     fields = parse_scalar_fields(body[: body.find(b"\n")], SCHEMA)
     assert fields is not None
-    assert read_uniform_lines(body, fields) is None
+    assert read_scalar_lines(body, fields) is None

@@ -19,8 +19,8 @@ from snowmelt.clock import SystemClock
 from snowmelt.ingest.rows import pipe_vector_evaluator
 from snowmelt.ingest.rows.columnar_reader import read_field_columns
 from snowmelt.ingest.rows.field_names import BodyField
+from snowmelt.ingest.rows.line_reader import read_scalar_lines
 from snowmelt.ingest.rows.row_converter import ConvertedRows, ConverterPool
-from snowmelt.ingest.rows.uniform_line_reader import read_uniform_lines
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
 
 SCHEMA = TableSchema(
@@ -131,7 +131,7 @@ def by_rows(body: bytes, copy: PipeCopy) -> ConvertedRows:
 @pytest.mark.slow
 @settings(max_examples=8)
 @given(rows=st.lists(st.fixed_dictionaries(values), max_size=3))
-@pytest.mark.parametrize("plain", [None, read_uniform_lines])
+@pytest.mark.parametrize("plain", [None, read_scalar_lines])
 def test_columns_hold_what_rows_hold(
     rows: list[Any], plain: Callable[[bytes, Sequence[BodyField]], Any] | None
 ) -> None:

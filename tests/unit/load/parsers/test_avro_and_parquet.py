@@ -78,6 +78,56 @@ def test_an_avro_value_that_does_not_fit_rejects_or_is_null() -> None:
     assert ([row[0] for row in rows], rejects) == ([Decimal("1.50"), None], [])
 
 
+def encode_long(number: int) -> bytes:
+    """Return Avro's variable-length form of an integer, independent of fastavro."""
+    number = (number << 1) ^ (number >> 63)
+    pieces = bytearray()
+    while number > 127:
+        pieces.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*pieces, number])
+
+
+def load_avro_value(kind: dict[str, Any], data: bytes, column: Column) -> tuple[list[Any], str]:
+    """Load a message with one field, written by hand. Return the row or the reason."""
+    schema = {"type": "record", "name": "r", "fields": [{"name": "x", "type": kind}]}
+    rows, rejects = load_records(
+        "kafkaavroparser", [data], TableSchema(1, (column,)), external_schema=json.dumps(schema)
+    )
+    return [list(row) for row in rows], rejects[0].reason if rejects else ""
+
+
+@pytest.mark.parametrize("unscaled", [12345678, -12345678, 0, 10**37, -1])
+def test_an_avro_decimal_keeps_digits_beyond_its_precision(unscaled: int) -> None:
+    data = unscaled.to_bytes(16, "big", signed=True)
+    column = Column("X", LogicalType.FIXED, 1, precision=38, scale=2)
+    decimal = {"logicalType": "decimal", "precision": 5, "scale": 2}
+    expected = ([[Decimal(unscaled) / 100]], "")
+    assert load_avro_value({"type": "bytes", **decimal}, encode_long(16) + data, column) == expected
+    fixed = {"type": "fixed", "name": "f", "size": 16, **decimal}
+    assert load_avro_value(fixed, data, column) == expected
+
+
+def test_avro_times_are_exact_or_rejected() -> None:
+    at = {"type": "long", "logicalType": "timestamp-nanos"}
+    local = {"type": "long", "logicalType": "local-timestamp-nanos"}
+    stamp = Column("X", LogicalType.TIMESTAMP_NTZ, 1, scale=9)
+    for nanos in (1, -1, 1_700_000_000_123_456_789):
+        clock = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=nanos // 1000)
+        for kind in (at, local):
+            found = load_avro_value(kind, encode_long(nanos), stamp)
+            assert found == ([[clock, nanos % 1000]], "")
+    time = Column("X", LogicalType.TIME, 1, scale=6)
+    for unit, step in (("int", 1000), ("long", 1)):
+        kind = {"type": unit, "logicalType": "time-millis" if unit == "int" else "time-micros"}
+        last = 86_400_000_000 // step - 1
+        rows, _ = load_avro_value(kind, encode_long(last), time)
+        assert rows == [[dt.time(23, 59, 59, 999_999 // step * step)]]
+        for count in (-1, last + 1):
+            rows, reason = load_avro_value(kind, encode_long(count), time)
+            assert (rows, "are no time of day" in reason) == ([], True)
+
+
 def test_a_broken_avro_file_fails_with_its_reason() -> None:
     for data in (avro(GOOD)[:-5], b"garbage", avro(GOOD)[:20]):
         with pytest.raises(PhaseFailed, match="not an Avro file, or broken"):
@@ -201,6 +251,59 @@ def test_an_orc_file_gives_the_rows_of_a_parquet_file() -> None:
     po.write_table(pa.table({"q": [1]}), other := io.BytesIO())
     with pytest.raises(PhaseFailed, match="none of the columns"):
         load("orc", other.getvalue(), MANY)
+
+
+INSTANTS = [1_593_565_323_000_001, -1, 0, 253_402_214_400_000_000]
+FIRST_NANOSECONDS = [1, 86_399_999_999_999, 0, 1_234]
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "America/New_York", "Asia/Kolkata", "+05:30"])
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_rejected_row_changes_no_other_row(zone: str | None, unit: str) -> None:
+    counts = [count * UNITS[unit] // 10**6 for count in INSTANTS[: 3 if unit == "ns" else 4]]
+    instants = [
+        dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=count * 10**6 // UNITS[unit])
+        for count in counts
+    ]
+    values = pa.array([*counts, None], pa.int64()).cast(pa.timestamp(unit, zone))
+    for nullable in (True, False):
+        columns = (
+            Column("NTZ", LogicalType.TIMESTAMP_NTZ, 1, scale=6),
+            Column("TZ", LogicalType.TIMESTAMP_TZ, 2, scale=6, nullable=nullable),
+            Column("D", LogicalType.DATE, 3),
+            Column("N", LogicalType.TIMESTAMP_NTZ, 4, scale=6, nullable=nullable),
+        )
+        data = parquet(ntz=values, tz=values, d=values, n=values)
+        rows, rejects = load("parquet", data, TableSchema(1, columns))
+        expected = [(at, at.replace(tzinfo=dt.UTC), 0, at.date(), at) for at in instants]
+        assert rows[: len(instants)] == expected
+        assert [each.record for each in rejects] == ([] if nullable else [len(instants) + 1])
+
+
+def test_nanoseconds_of_times_are_kept_beside_a_rejected_row() -> None:
+    column = Column("C", LogicalType.TIME, 1, scale=9, nullable=False)
+    data = parquet(c=pa.array([*FIRST_NANOSECONDS, None], pa.int64()).cast(pa.time64("ns")))
+    rows, rejects = load("parquet", data, TableSchema(1, (column,)))
+    assert [fine for _, fine in rows] == [each % 1000 for each in FIRST_NANOSECONDS]
+    assert len(rejects) == 1
+
+
+@pytest.mark.parametrize("kind", [LogicalType.VARIANT, LogicalType.TEXT])
+def test_nested_values_become_json(kind: LogicalType) -> None:
+    schema = TableSchema(1, (Column("V", kind, 1, length=100),))
+    cases = [
+        (pa.array([[("a", 1), ("b", None)]], pa.map_(pa.string(), pa.int8())), '{"a":1,"b":null}'),
+        (pa.array([[1]], pa.list_(pa.time64("ns"))), '["00:00:00.000000001"]'),
+        (pa.array([[1]], pa.list_(pa.timestamp("ns", "Asia/Kolkata"))), '["1970-01-01T00:00:00.000000001Z"]'),
+        (pa.array([{"f": 0.1}], pa.struct({"f": pa.float32()})), '{"f":0.10000000149011612}'),
+        (pa.array([[b"\xff"]]), None),
+        (pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int8())), None),
+    ]  # fmt: skip
+    for values, expected in cases:
+        rows, rejects = load("parquet", parquet(v=values), schema)
+        assert [row[0] for row in rows] == ([] if expected is None else [expected])
+        assert len(rejects) == (expected is None)
 
 
 def test_a_broken_parquet_file_fails_with_its_reason() -> None:

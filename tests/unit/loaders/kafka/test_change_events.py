@@ -38,6 +38,8 @@ def row(**fields: Any) -> dict[str, Any]:
         ({"id": 1, "__deleted": "false"}, row(id=1, CDC_OPERATION="upsert")),
         ({"id": 1, "__deleted": True}, row(id=1, CDC_OPERATION="delete")),
         ({"id": 1, "__deleted": []}, row(id=1, CDC_OPERATION="upsert")),
+        ({"op": "m", "ts_ms": 1, "source": {}, "message": {"prefix": "p"}}, None),
+        ({"__v": 3, "__typename": "T", "__deleted": "false", "__table": "t", "__source_db": "d"}, row(__v=3, __typename="T", CDC_OPERATION="upsert")),
         (
             {"id": 1, "__op": "c", "__lsn": 5, "__source_ts_us": AT_US},
             row(id=1, CDC_OPERATION="insert", CDC_TIME=AT, CDC_POSITION='{"lsn": 5}'),
@@ -56,12 +58,14 @@ def test_an_event_is_a_row_with_operation_time_and_position(
         ([1], "its value is not an object"),
         ({"id": 1}, "expected `op` with `before` and `after`"),
         ({"op": ["c"], "after": {}}, r"operation is \['c'\], expected one of c, r, u, d, t"),
+        ({"op": "c", "after": {"cdc_time": 1}}, "'cdc_time' has the name of a column of change events"),
+        ({"CDC_BEFORE": 1, "__op": "c"}, "'CDC_BEFORE' has the name of a column"),
         ({"op": "c", "after": [1]}, "`before` or `after` is not an object"),
         ({"op": "c", "after": "[1]"}, "its document: it is JSON, but no object"),
         ({"op": "c", "after": {}, "ts_ms": "noon"}, "its time is 'noon'"),
         ({"op": "c", "after": {}, "ts_ms": 10**30}, "its time is 1000"),
     ],
-)
+)  # fmt: skip
 def test_a_value_that_is_not_a_change_event_has_a_reason(event: Any, reason: str) -> None:
     with pytest.raises(MessageInvalid, match=reason):
         make_change_row(event)

@@ -6,10 +6,12 @@
 `overview`: problems, throughput, freshness and services.
 `channels`: the list of channels, and one channel.
 `tables`: the list of tables, and one table.
-`loads`: loads with files and rejects, positions of streams, migrations.
+`loads`: loads with files and rejects, migrations.
 `runs`: tables of loads and runs.
 `pipes`: pipes with waiting and failed files.
+`kafka`: topics with lag by partition.
 `checks`: results of `snowmelt doctor` and `snowmelt check`.
+`sites`: sites of a failover group, and what to do if one is lost.
 `trace`: from a token or a row to chunk, blob and native files.
 `query`: SQL over one snapshot, rows of tables, replay of rejected rows.
 `select`: S3 Select on an object.

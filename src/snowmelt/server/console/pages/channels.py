@@ -187,7 +187,9 @@ def _render_state(page: PageRequest, channel: ChannelView, chunks: list[ChunkVie
             (
                 "Rejected rows",
                 format_number(channel.rejected_rows),
-                "counted for the row API only",
+                "by the service or its client"
+                if channel.rejected_rows is not None
+                else "this client rejects rows itself and does not report them",
             ),
             *errors,
             (

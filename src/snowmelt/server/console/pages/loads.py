@@ -1,10 +1,7 @@
-"""Loads with files and rejects, positions of streams, and migrations."""
+"""Loads with files and rejects, and migrations."""
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-
-from snowmelt.catalog import model
 from snowmelt.catalog.jobs.load_history import LoadFileState
 from snowmelt.catalog.views.history import (
     LoadView,
@@ -45,7 +42,6 @@ _FILE_STATES = {
     LoadFileState.PARTIALLY_LOADED: "loaded partly",
     LoadFileState.FAILED: "failed",
 }
-_MAX_POSITIONS = 200
 
 
 def show_loads(page: PageRequest) -> ConsolePage:
@@ -59,7 +55,6 @@ def show_loads(page: PageRequest) -> ConsolePage:
             filter_form("/loads", choice_field("state", "Show", state, _STATES)),
             Region("list", render_loads(page, found.rows)),
             pager("/loads", found.next_cursor, page.query),
-            Region("positions", _render_positions(page)),
         ],
         section="Loads",
         copies={
@@ -77,36 +72,6 @@ def render_loads(page: PageRequest, rows: list[LoadView]) -> Html:
             "snowmelt copy \"COPY demo.public.events FROM 'data/*.csv' PARSER CSV()\"",
         )
     return render_load_table(page, rows, with_table=True)
-
-
-def _render_positions(page: PageRequest) -> Html:
-    if not page.visibility.is_account_visible:
-        return EMPTY
-    positions = model.stream_offsets
-    query = sa.select(positions).order_by(
-        positions.c.stream, positions.c.topic, positions.c.partition
-    )
-    rows = page.connection.execute(query.limit(_MAX_POSITIONS)).all()
-    if not rows:
-        return panel("Kafka", empty("No stream of Kafka is loaded with COPY."))
-    return panel(
-        "Kafka",
-        data_table(
-            ("stream", "topic", "partition", "next offset", "updated"),
-            [
-                (
-                    row.stream,
-                    row.topic,
-                    format_number(row.partition),
-                    format_number(row.next_offset),
-                    age(row.updated_at, page.now),
-                )
-                for row in rows
-            ],
-            caption="Positions of streams, by partition",
-            numeric="partition,next offset",
-        ),
-    )
 
 
 def show_load(page: PageRequest) -> ConsolePage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
 
 import sqlalchemy as sa
 
@@ -60,6 +61,11 @@ def _render_findings(page: PageRequest) -> Html:
     found = list_findings(page)
     if not found:
         return tag("p", "The catalog shows no problem.", class_="allwell")
+    return render_problems(found, page)
+
+
+def render_problems(found: Iterable[ConsoleProblem], page: PageRequest) -> Html:
+    """Return problems as a list, each with its remedy."""
     return tag("ul", (_render_finding(each, page) for each in found), class_="findings")
 
 
@@ -92,7 +98,7 @@ def _render_figures(page: PageRequest, activity: Activity | None) -> Html:
             (
                 "Rejected rows",
                 f"{format_number(activity.rejected_per_minute)}/min",
-                f"row API only, {format_number(activity.rejected_total)} in total",
+                f"{format_number(activity.rejected_total)} in total",
             ),
             ("Last commit", age(activity.last_commit_at, page.now), "of any channel"),
         ]

@@ -11,9 +11,11 @@ from snowmelt.server.console.layout import ConsolePage
 from snowmelt.server.console.pages import (
     channels,
     checks,
+    kafka,
     loads,
     overview,
     pipes,
+    sites,
     tables,
 )
 from snowmelt.server.console.request import PageRequest
@@ -46,8 +48,10 @@ ROUTES = (
     _route("/loads/*", loads.show_load),
     _route("/pipes", pipes.show_pipes),
     _route("/pipes/*/*/*", pipes.show_pipe),
+    _route("/kafka", kafka.show_kafka),
     _route("/migrations", loads.show_migrations),
     _route("/checks", checks.show_checks),
+    _route("/sites", sites.show_sites),
 )
 
 

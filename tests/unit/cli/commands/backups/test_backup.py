@@ -28,11 +28,13 @@ def filled(snowmelt: Run) -> Run:
 
 
 def test_a_point_is_made_listed_verified_restored_and_expired(filled: Run, tmp_path: Path) -> None:
+    assert "note   backup          none was made" in filled("doctor").stdout
     for _ in range(2):
         made = filled("backup", "points")
         assert made.returncode == 0, made.stderr
     listed = json.loads(filled("backup", "list", "points", "--format", "json").stdout)
     assert [point["tables"] for point in listed] == [1, 1]
+    assert f"ok     backup          point {listed[1]['point']}" in filled("doctor").stdout
     checked = filled("backup", "verify", "points", "--private-key", "backup.key")
     assert (checked.returncode, "0 problems" in checked.stdout) == (0, True)
     words = ("restore", "points", "--private-key", "backup.key", "--data-dir", "other", "--to")
