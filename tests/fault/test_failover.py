@@ -158,7 +158,10 @@ def test_a_site_that_is_killed_is_replaced_and_joins_again(any_sites: ServedSite
     source.start()
     wait_for_rows(sites, sites.second, 50)
     sites.first.kill()
-    sites.second.sql("ALTER FAILOVER GROUP g PRIMARY")
+    statement = "ALTER FAILOVER GROUP g PRIMARY"
+    killed = sites.run_statement(sites.second, statement, f"{Failpoint.REPLICA_PROMOTING}=kill")
+    assert killed.wait(180) == -signal.SIGKILL
+    sites.second.sql(statement)
     wait_for_rows(sites, sites.second, len(sites.read_state(sites.second)[0]) + 50)
     sites.first.start()
     sites.wait_for_role(sites.first, "secondary")
@@ -202,3 +205,25 @@ def test_a_fenced_site_says_where_to_write(sites: ServedSites) -> None:
     sites.wait_for_role(sites.first, "secondary")
     with pytest.raises(SnowmeltError, match="not the primary"):
         sites.first.sql("CREATE DATABASE x")
+
+
+def test_a_handover_goes_on_when_a_site_is_killed(sites: ServedSites) -> None:
+    source = Source(sites)
+    source.start()
+    first, second = sites.first, sites.second
+    # The primary dies when it has resigned, before its heir knows.
+    first.kill()
+    first.start(fault=f"{Failpoint.REPLICA_RESIGNED}=kill")
+    second.sql("ALTER FAILOVER GROUP g PRIMARY PLANNED")
+    assert first.services[0].wait_for_death() == -signal.SIGKILL
+    first.start()
+    sites.wait_for_role(second, "primary")
+    sites.wait_until_followed()
+    # The heir dies within its promotion.
+    first.stop()
+    first.sql("ALTER FAILOVER GROUP g PRIMARY PLANNED")
+    killed = sites.run_site_process(first, f"{Failpoint.REPLICA_PROMOTING}=kill")
+    assert killed.wait(180) == -signal.SIGKILL
+    first.start()
+    sites.wait_for_role(first, "primary")
+    finish(sites, source)

@@ -56,7 +56,7 @@ class Arriving:
 
     def kill_worker(self) -> None:
         """kill -9 of the process that loads, if it runs."""
-        found = re.findall(r"the pipes load files in process (\d+)", self.service.log)
+        found = re.findall(r"the loader of pipes runs as process (\d+)", self.service.log)
         if found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(found[-1]), signal.SIGKILL)

@@ -39,6 +39,11 @@ class Writer:
         self.channels[name], status = self.client.open_channel(name, token)
         return status.latest_committed_offset_token
 
+    def reopen(self, name: Any) -> Any:
+        """Open a channel again that has become invalid, with the same client."""
+        self.channels[name].close(wait_for_flush=False)
+        return self.open(name)
+
     def append(self, name: Any, rows: list[Any], start: Any = None, end: Any = None) -> None:
         patiently(lambda: self.channels[name].append_rows(rows, start, end))
 

@@ -250,13 +250,16 @@ class ServedSites:
 
     def run_site_process(self, site: ServedSite, fault: str) -> forked_processes.Popen:
         """Start the process that follows, which ends at a point."""
+        return self._run(site, fault, "snowmelt.server.replication.site_process")
+
+    def run_statement(self, site: ServedSite, statement: str, fault: str) -> forked_processes.Popen:
+        """Start a process that runs a statement, and ends at a point."""
+        return self._run(site, fault, "snowmelt", "sql", statement)
+
+    def _run(self, site: ServedSite, fault: str, *words: str) -> forked_processes.Popen:
         return forked_processes.Popen(
-            [sys.executable, "-m", "snowmelt.server.replication.site_process"],
-            env={
-                **os.environ,
-                **site.settings.to_environment(),
-                "SNOWMELT_FAULT": fault,
-            },
+            [sys.executable, "-m", *words],
+            env={**os.environ, **site.settings.to_environment(), "SNOWMELT_FAULT": fault},
         )
 
     def _clauses(self, site: ServedSite) -> str:

@@ -34,6 +34,7 @@ _COMMANDS = (
     "maintain",
     "backups.backup",
     "backups.restore",
+    "backups.replica",
     "select",
     "functions",
     "channels",

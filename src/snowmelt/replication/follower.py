@@ -42,12 +42,14 @@ from snowmelt.replication.object_copy import ObjectCopier, ObjectTarget, ReadRan
 from snowmelt.replication.protocol import (
     PullRequest,
     PullResponse,
+    ReadBlobsRequest,
+    ReadBlobsResponse,
     ReadRequest,
     ReadResponse,
 )
 from snowmelt.replication.state_export import delete_confirmed_changes
 from snowmelt.replication.state_import import StateImporter, list_needed_objects
-from snowmelt.wire.sites import PULL_PATH, READ_PATH
+from snowmelt.wire.sites import PULL_PATH, READ_BLOBS_PATH, READ_PATH
 
 _log = logging.getLogger("snowmelt.replication")
 
@@ -234,6 +236,11 @@ class SiteWorker:
             found = msgspec.msgpack.decode(data, type=ReadResponse)
             return found.size, found.content
 
+        def read_blobs(paths: list[str]) -> list[bytes | None]:
+            body = ReadBlobsRequest(group=group.name, paths=paths)
+            data = transport.post_idempotent(READ_BLOBS_PATH, msgspec.json.encode(body))
+            return msgspec.msgpack.decode(data, type=ReadBlobsResponse).contents
+
         def on_copied(size: int) -> None:
             nonlocal last_sign
             self.copied_bytes += size
@@ -248,7 +255,9 @@ class SiteWorker:
         with contextlib.closing(_open_content(response, read_range)) as content:
             failpoints.hit_failpoint(Failpoint.REPLICA_RECEIVED)
             target = ObjectTarget(self._source.stage, self._source.warehouse, self._source.bucket)
-            copier = ObjectCopier(target, read_range, response.warehouse_root, on_copied)
+            copier = ObjectCopier(
+                target, read_range, read_blobs, response.warehouse_root, on_copied
+            )
             copier.copy(list_needed_objects(content))
             failpoints.hit_failpoint(Failpoint.REPLICA_COPIED)
             importer = StateImporter(

@@ -36,8 +36,18 @@ from snowmelt.table.warehouse_paths import Warehouse
 
 _THREADS = 6
 
+# Blobs whose chunks end above this are read in ranges.
+_MAX_BATCH_BYTES = 4 << 20
+_MAX_BATCH_BLOBS = 500
+
 # Reads a range of an object at the primary: returns its size and the bytes.
 ReadRange = Callable[[StoreName, str, int], tuple[int, bytes]]
+# Reads the first of some blobs at the primary, at least one. None: it does not exist.
+ReadBlobs = Callable[[list[str]], list[bytes | None]]
+
+
+# Offset, length and MD5 of a chunk.
+_BlobRange = tuple[int, int, str]
 
 
 class ObjectRemoved(RemoteError):
@@ -56,7 +66,7 @@ class NeededObjects:
     paths of metadata files, `checksums` the SHA-256 of native files.
     """
 
-    blobs: dict[str, list[tuple[int, int, str]]] = field(default_factory=dict)
+    blobs: dict[str, list[_BlobRange]] = field(default_factory=dict)
     bucket_files: dict[str, int] = field(default_factory=dict)
     pointers: set[str] = field(default_factory=set)
     checksums: dict[str, str] = field(default_factory=dict)
@@ -82,11 +92,13 @@ class ObjectCopier:
         self,
         target: ObjectTarget,
         read_range: ReadRange,
+        read_blobs: ReadBlobs,
         warehouse_root: str,
         on_copied: Callable[[int], None],
     ) -> None:
         self._target = target
         self._read_range = read_range
+        self._read_blobs = read_blobs
         self._addresses = AddressConverter(warehouse_root, target.warehouse.to_address(""))
         self._on_copied = on_copied
         self._converted: dict[str, ManifestFile] = {}
@@ -106,10 +118,7 @@ class ObjectCopier:
             _run_all(
                 threads,
                 [
-                    *(
-                        (self._copy_blob, path, tuple(ranges))
-                        for path, ranges in needed.blobs.items()
-                    ),
+                    *((self._copy_blobs, batch) for batch in _make_batches(needed.blobs)),
                     *(
                         (self._copy_bucket_file, path, size)
                         for path, size in needed.bucket_files.items()
@@ -122,15 +131,31 @@ class ObjectCopier:
         for store in self._target.list_stores():
             store.sync()
 
-    def _copy_blob(self, path: str, ranges: Iterable[tuple[int, int, str]]) -> None:
+    def _copy_blobs(self, blobs: Mapping[str, list[_BlobRange]]) -> None:
         store = self._target.stage
-        if _has_ranges(store, path, ranges):
-            return
-        with self._fetched("stage", path) as spool:
-            for offset, length, md5 in ranges:
-                if spool.compute_md5(offset, length) != md5:
-                    raise ObjectDamaged(path=path)
-            write_verified(store, path, spool)
+        missing = [path for path, ranges in blobs.items() if not _has_ranges(store, path, ranges)]
+        while missing:
+            if _find_end(blobs[missing[0]]) > _MAX_BATCH_BYTES:
+                with self._fetched("stage", missing[0]) as spool:
+                    self._write_blob(missing[0], blobs[missing[0]], spool)
+                del missing[0]
+                continue
+            contents = self._read_blobs(missing)
+            if not contents:
+                raise ObjectDamaged(path=missing[0])
+            for path, content in zip(missing, contents, strict=False):
+                if content is None:
+                    raise ObjectRemoved(path=path)
+                with contextlib.closing(Spool([content])) as spool:
+                    self._on_copied(len(content))
+                    self._write_blob(path, blobs[path], spool)
+            del missing[: len(contents)]
+
+    def _write_blob(self, path: str, ranges: Iterable[_BlobRange], spool: Spool) -> None:
+        for offset, length, md5 in ranges:
+            if spool.compute_md5(offset, length) != md5:
+                raise ObjectDamaged(path=path)
+        write_verified(self._target.stage, path, spool)
         failpoints.hit_failpoint(Failpoint.REPLICA_OBJECT)
 
     def _copy_bucket_file(self, path: str, size: int) -> None:
@@ -269,6 +294,28 @@ class ObjectCopier:
                 raise ObjectDamaged(path=path)
 
 
+def _find_end(ranges: Iterable[_BlobRange]) -> int:
+    return max(offset + length for offset, length, _ in ranges)
+
+
+def _make_batches(
+    blobs: Mapping[str, list[_BlobRange]],
+) -> Iterator[dict[str, list[_BlobRange]]]:
+    """Divide blobs into batches of bounded size, enough of them for all threads."""
+    most = min(max(len(blobs) // _THREADS, 1), _MAX_BATCH_BLOBS)
+    batch: dict[str, list[_BlobRange]] = {}
+    size = 0
+    for path, ranges in blobs.items():
+        end = _find_end(ranges)
+        if batch and (len(batch) == most or size + end > _MAX_BATCH_BYTES):
+            yield batch
+            batch, size = {}, 0
+        batch[path] = ranges
+        size += end
+    if batch:
+        yield batch
+
+
 def _run_all(threads: ThreadPoolExecutor, calls: Iterable[tuple[Any, ...]]) -> None:
     futures = [threads.submit(*call) for call in calls]
     try:
@@ -279,7 +326,7 @@ def _run_all(threads: ThreadPoolExecutor, calls: Iterable[tuple[Any, ...]]) -> N
             future.cancel()
 
 
-def _has_ranges(store: Store, path: str, ranges: Iterable[tuple[int, int, str]]) -> bool:
+def _has_ranges(store: Store, path: str, ranges: Iterable[_BlobRange]) -> bool:
     if store.head(path) is None:
         return False
     return all(

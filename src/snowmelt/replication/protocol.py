@@ -106,6 +106,19 @@ class ReadRequest(msgspec.Struct, kw_only=True):
     length: int = READ_BYTES
 
 
+class ReadBlobsRequest(msgspec.Struct, kw_only=True):
+    """Asks for whole blobs of the stage. One request for many costs the primary little."""
+
+    group: str
+    paths: list[str]
+
+
+class ReadBlobsResponse(msgspec.Struct):
+    """The contents of the first of the blobs, up to READ_BYTES; at least one. None: it does not exist."""
+
+    contents: list[bytes | None]
+
+
 class ReadResponse(msgspec.Struct):
     """Bytes of an object, and its size. `size` is -1 if it does not exist."""
 

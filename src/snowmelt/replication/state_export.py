@@ -109,6 +109,10 @@ class StateSource:
                 return PullResponse(role=SiteRole.FENCED, epoch=group.epoch, group=group.name), None
             response = self._begin_state(connection, group, request)
             failpoints.hit_failpoint(Failpoint.REPLICA_CONFIRMED)
+        if response.handed_over:
+            failpoints.hit_failpoint(Failpoint.REPLICA_RESIGNED)
+        elif request.closes:
+            failpoints.hit_failpoint(Failpoint.REPLICA_CLOSED)
         if request.keeps or response.handed_over:
             return response, None
         file = cast("BinaryIO", tempfile.SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115 - the caller closes it

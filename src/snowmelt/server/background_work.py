@@ -36,9 +36,9 @@ from snowmelt.catalog.objects import failover_groups, tables
 from snowmelt.catalog.streaming import channels, registration, row_request_state
 from snowmelt.errors import ServiceBusy, SnowmeltError
 from snowmelt.ingest.rows.targets import is_uploaded_row_file_name
-from snowmelt.server.child_process import start_child, stop_child
-from snowmelt.server.file_pipe_process import FilePipeSupervisor
-from snowmelt.server.replication.site_supervisor import LineWatch, SiteSupervisor
+from snowmelt.server.child_process import ChildProgram, ChildSupervisor
+from snowmelt.server.file_pipe_process import FILE_PIPES, has_file_pipes
+from snowmelt.server.replication.site_supervisor import SITE_PROCESS, LineWatch, has_group
 from snowmelt.storage.store_factory import open_store
 from snowmelt.wire.sites import STATES_FOLDER
 
@@ -47,10 +47,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.server")
 
-_MIN_RESTART_DELAY_S = 1.0
-_MAX_RESTART_DELAY_S = 60.0
-# A child that has run this long counts as successful, so restart delays begin at the minimum again.
-_STABLE_RUNTIME_S = 120.0
+_MIGRATOR = ChildProgram(
+    "the migrator",
+    "snowmelt",
+    ("migrate", "--loop"),
+    min_delay_s=1.0,
+    max_delay_s=60.0,
+    stable_s=120.0,
+)
 _STOP_TIMEOUT_S = 10.0
 _BACK_PRESSURE_INTERVAL_S = 1.0
 # Interval of checks whether the publisher has crashed. A load starts it immediately.
@@ -70,19 +74,32 @@ class BackgroundWorkers:
         *,
         url: str,
         on_new_line: Callable[[], None] = lambda: None,
+        site_process: subprocess.Popen[bytes] | None = None,
     ) -> None:
-        """Create the workers. `on_new_line` is called if a follower's site has a different history."""
+        """Create the workers.
+
+        `on_new_line` is called if a follower's site has a different history. `site_process` is the process
+        that follows, if a service before this one has released it.
+        """
         self._stopping = threading.Event()
         self._line = LineWatch(service.database)
         self._on_new_line = on_new_line
         self._heartbeat = ServiceHeartbeat(service.database, service.clock, url=url)
         self._heartbeat.send()
         settings = service.settings
-        self._migrator = Migrator(service) if settings.migrate else None
+        database, clock = service.database, service.clock
+        self._database = database
+        self._migrator = None
+        if settings.migrate:
+            is_needed = MigratorDemand(service).is_needed
+            self._migrator = ChildSupervisor(_MIGRATOR, settings, clock, is_needed)
         self._publisher = service.publisher
-        self._file_pipes = FilePipeSupervisor(service.database, settings, service.clock)
-        self._database = service.database
-        self._site = SiteSupervisor(service.database, settings, service.clock)
+        self._file_pipes = ChildSupervisor(
+            FILE_PIPES, settings, clock, partial(has_file_pipes, database)
+        )
+        self._site = ChildSupervisor(
+            SITE_PROCESS, settings, clock, partial(has_group, database), child=site_process
+        )
         rounds: list[tuple[str, float, Callable[[], object]]] = [
             ("housekeeping", settings.cleanup_interval_s, Housekeeping(service, self._stopping)),
             ("memory", settings.cleanup_interval_s, release_memory),
@@ -128,12 +145,16 @@ class BackgroundWorkers:
             self._migrator.stop()
         self._heartbeat.deregister()
 
-    def _migrate(self, migrator: Migrator) -> None:
+    def release_site_process(self) -> subprocess.Popen[bytes] | None:
+        """Return the process that follows, which goes on while this process starts its service again."""
+        return self._site.release()
+
+    def _migrate(self, migrator: ChildSupervisor) -> None:
         """Run the migrator at a primary. Followers receive native files with the replicated states."""
         if self._is_writable():
             migrator.ensure_running()
         else:
-            migrator.stop()
+            migrator.end_child()
 
     def _load_files(self) -> None:
         if self._is_writable():
@@ -160,68 +181,29 @@ class BackgroundWorkers:
                     _log.exception("%s failed; retrying", name)
 
 
-class Migrator:
-    """Supervises the child process that migrates. Starts it when there are chunks.
+class MigratorDemand:
+    """Tells when the process that migrates is needed: at once for chunks, and later for compactions.
 
-    The child also compacts native files. If only loads create files, it is started after a delay.
-
-    The child has the reading end of a pipe. When this process ends for any reason, the pipe closes
-    and the child exits.
+    If only loads create files, the process is started after a delay.
     """
 
     def __init__(self, service: ServiceComponents) -> None:
         self._database = service.database
         self._settings = service.settings
         self._clock = service.clock
-        self._child: subprocess.Popen[bytes] | None = None
-        self._started_at = 0.0
         self._next_compaction_at = self._clock.monotonic() + self._settings.compact_interval_s
-        self._pause_s = 0.0
-        self._not_before = 0.0
 
-    def ensure_running(self) -> None:
-        """Start the child if there is work. Restart it if it has died."""
-        now = self._clock.monotonic()
-        if self._child is not None:
-            code = self._child.poll()
-            if code is None:
-                return
-            self._child = None
-            if now - self._started_at >= _STABLE_RUNTIME_S:
-                self._pause_s = 0.0
-            self._pause_s = min(max(self._pause_s * 2, _MIN_RESTART_DELAY_S), _MAX_RESTART_DELAY_S)
-            self._not_before = now + self._pause_s
-            _log.warning(
-                "the migrator process ended with status %d; starting it again in %.0f s",
-                code,
-                self._pause_s,
-            )
-        if now >= self._not_before and (self._has_backlog() or self._is_compaction_due(now)):
-            self._start_child(now)
-
-    def stop(self) -> None:
-        """Close the child's pipe. Send SIGTERM after 10 s and SIGKILL after another 10 s."""
-        child, self._child = self._child, None
-        if child is not None:
-            stop_child(child)
-
-    def _has_backlog(self) -> bool:
+    def is_needed(self) -> bool:
+        """Return True if there is work."""
         with self._database.reading() as connection:
-            return any(
-                table.last_seq > table.migrated_seq for table in tables.list_tables(connection)
-            )
-
-    def _is_compaction_due(self, now: float) -> bool:
+            found = tables.list_tables(connection)
+        if any(table.last_seq > table.migrated_seq for table in found):
+            return True
+        now = self._clock.monotonic()
         if not self._settings.compact or now < self._next_compaction_at:
             return False
         self._next_compaction_at = now + self._settings.compact_interval_s
-        with self._database.reading() as connection:
-            return any(table.pointer is not None for table in tables.list_tables(connection))
-
-    def _start_child(self, now: float) -> None:
-        self._child = start_child(self._settings, "snowmelt", "migrate", "--loop")
-        self._started_at = now
-        _log.info("the migrator runs as process %d", self._child.pid)
+        return any(table.pointer is not None for table in found)
 
 
 class ServiceHeartbeat:

@@ -13,12 +13,15 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType
 
 from snowmelt import config
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.jobs.leases import lease_owner_prefix
+from snowmelt.clock import Clock
 from snowmelt.config import Settings
 
 _log = logging.getLogger("snowmelt.server")
@@ -58,6 +61,97 @@ def stop_child(child: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             continue
         return
+
+
+@dataclass(frozen=True, slots=True)
+class ChildProgram:
+    """A program of this package that a service runs in a child process, and its name in the log.
+
+    After a death, it is started again after a delay in seconds, which doubles up to the maximum with each
+    further one. A child that has run for `stable_s` counts as successful, so delays begin again.
+    """
+
+    name: str
+    module: str
+    arguments: tuple[str, ...] = ()
+    min_delay_s: float = 0.5
+    max_delay_s: float = 30.0
+    stable_s: float = 60.0
+
+
+class ChildSupervisor:
+    """Runs a program while it is needed, and again when it has died. Thread-safe.
+
+    The child has the reading end of a pipe, and exits when this process ends for any reason.
+    """
+
+    def __init__(
+        self,
+        program: ChildProgram,
+        settings: Settings,
+        clock: Clock,
+        is_needed: Callable[[], bool],
+        *,
+        child: subprocess.Popen[bytes] | None = None,
+    ) -> None:
+        """Prepare the supervision. `child` is a running process that another supervisor has released."""
+        self._program = program
+        self._settings = settings
+        self._clock = clock
+        self._is_needed = is_needed
+        self._lock = threading.Lock()
+        self._child = child
+        self._started_at = clock.monotonic()
+        self._delay_s = 0.0
+        self._not_before = 0.0
+        self._stopped = False
+
+    def ensure_running(self) -> None:
+        """Start the child if it is needed, also if it has died."""
+        with self._lock:
+            if self._stopped or (self._child is not None and self._child.poll() is None):
+                return
+            now = self._clock.monotonic()
+            if self._child is not None:
+                self._note_death(self._child.returncode, now)
+                # Closes the pipe to it.
+                stop_child(self._child)
+                self._child = None
+            if now < self._not_before or not self._is_needed():
+                return
+            program = self._program
+            self._child = start_child(self._settings, program.module, *program.arguments)
+            self._started_at = now
+            _log.info("%s runs as process %d", program.name, self._child.pid)
+
+    def end_child(self) -> None:
+        """End the child. `ensure_running` may start another one."""
+        child = self._take_child()
+        if child is not None:
+            stop_child(child)
+
+    def stop(self) -> None:
+        """End the child for good."""
+        self._stopped = True
+        self.end_child()
+
+    def release(self) -> subprocess.Popen[bytes] | None:
+        """Stop the supervision, and return the child, which goes on. None if there is none."""
+        self._stopped = True
+        return self._take_child()
+
+    def _take_child(self) -> subprocess.Popen[bytes] | None:
+        with self._lock:
+            child, self._child = self._child, None
+        return child
+
+    def _note_death(self, code: int, now: float) -> None:
+        program = self._program
+        if now - self._started_at >= program.stable_s:
+            self._delay_s = 0.0
+        self._delay_s = min(max(self._delay_s * 2, program.min_delay_s), program.max_delay_s)
+        self._not_before = now + self._delay_s
+        _log.warning("%s ended with %d; again in %g s", program.name, code, self._delay_s)
 
 
 def install_lease_releasing_shutdown(database: Database) -> None:

@@ -1,4 +1,4 @@
-"""The process that loads the files of pipes, and its supervisor in a service.
+"""The process that loads the files of pipes.
 
 Each pipe has a thread, so that a slow store delays only its pipe. A process that loads a pipe holds
 a lease. The lease only avoids duplicate work; the commit of a load guarantees that no file is
@@ -8,7 +8,6 @@ loaded twice.
 from __future__ import annotations
 
 import logging
-import subprocess
 import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -21,11 +20,7 @@ from snowmelt.catalog.objects.file_pipes import FileNotice, FilePipeRecord, Pipe
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.config import Settings
 from snowmelt.errors import SnowmeltError
-from snowmelt.server.child_process import (
-    install_lease_releasing_shutdown,
-    start_child,
-    stop_child,
-)
+from snowmelt.server.child_process import ChildProgram, install_lease_releasing_shutdown
 
 if TYPE_CHECKING:
     from snowmelt.catalog.objects.tables import PipeRecord
@@ -40,8 +35,9 @@ _CATALOG_INTERVAL_S = 1.0
 _CLOCK_INTERVAL_S = 10.0
 _STATUS_INTERVAL_S = 10.0
 _MIN_RETRY_S, _MAX_RETRY_S = 1.0, 60.0
-_MIN_RESTART_DELAY_S, _MAX_RESTART_DELAY_S = 0.5, 30.0
-_STABLE_RUNTIME_S = 60.0
+
+# The process in a service.
+FILE_PIPES = ChildProgram("the loader of pipes", "snowmelt.server.file_pipe_process")
 
 
 class CatalogJournal:
@@ -299,56 +295,10 @@ def run_file_pipes(settings: Settings) -> None:
         clock.sleep(_CATALOG_INTERVAL_S)
 
 
-class FilePipeSupervisor:
-    """Supervises the process that loads files, and starts it when there is such a pipe. Thread-safe.
-
-    The process has the reading end of a pipe, and exits when this process ends for any reason.
-    """
-
-    def __init__(self, database: Database, settings: Settings, clock: Clock) -> None:
-        self._database = database
-        self._settings = settings
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = None
-        self._started_at = 0.0
-        self._delay_s = 0.0
-        self._not_before = 0.0
-        self._stopped = False
-
-    def ensure_running(self) -> None:
-        """Start the process if it is needed. Restart it if it has died."""
-        with self._lock:
-            if self._stopped or (self._child is not None and self._child.poll() is None):
-                return
-            now = self._clock.monotonic()
-            if self._child is not None:
-                self._note_death(self._child.returncode, now)
-                self._child = None
-            if now < self._not_before or not self._has_pipes():
-                return
-            self._child = start_child(self._settings, "snowmelt.server.file_pipe_process")
-            self._started_at = now
-            _log.info("the pipes load files in process %d", self._child.pid)
-
-    def stop(self) -> None:
-        """Stop the process."""
-        with self._lock:
-            self._stopped = True
-            child, self._child = self._child, None
-        if child is not None:
-            stop_child(child)
-
-    def _note_death(self, code: int, now: float) -> None:
-        if now - self._started_at >= _STABLE_RUNTIME_S:
-            self._delay_s = 0.0
-        self._delay_s = min(max(self._delay_s * 2, _MIN_RESTART_DELAY_S), _MAX_RESTART_DELAY_S)
-        self._not_before = now + self._delay_s
-        _log.warning("the process of the pipes ended with %d; again in %g s", code, self._delay_s)
-
-    def _has_pipes(self) -> bool:
-        with self._database.reading() as connection:
-            return bool(file_pipes.list_file_pipes(connection))
+def has_file_pipes(database: Database) -> bool:
+    """Return True if there is a pipe that loads files."""
+    with database.reading() as connection:
+        return bool(file_pipes.list_file_pipes(connection))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -33,7 +34,13 @@ _LOCK_FILE_NAME = "serve.lock"
 class RunningService:
     """A service that listens on `url`. `run` blocks until `stop` is called."""
 
-    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        site_process: subprocess.Popen[bytes] | None = None,
+    ) -> None:
         # True if the service stopped for a restart, because the follower's site has a different
         # history.
         self.starts_again = False
@@ -76,8 +83,16 @@ class RunningService:
                 self.s3.register_metrics(self.service.metric_sources)
             if self.service.console is not None:
                 self.service.console.parts.workers.url = self.url
-            workers = BackgroundWorkers(self.service, url=self.url, on_new_line=self._start_again)
+            workers = BackgroundWorkers(
+                self.service,
+                url=self.url,
+                on_new_line=self._start_again,
+                site_process=site_process,
+            )
             undo.callback(workers.stop)
+            self._workers = workers
+            # The process that follows, if the service starts again.
+            self.site_process: subprocess.Popen[bytes] | None = None
             workers.start()
             self._undo = undo.pop_all()
 
@@ -103,6 +118,8 @@ class RunningService:
         if not self.starts_again:
             _log.info("the site has another history now; the service starts again")
             self.starts_again = True
+            # It takes seconds to start, and need not: it has written the other history itself.
+            self.site_process = self._workers.release_site_process()
             self.stop()
 
     def reload_certificate(self) -> None:
@@ -157,7 +174,7 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
         say("Without TLS: others on the network can read tokens and rows (tls_cert, tls_key)")
     running.run()
     while running.starts_again and not is_ending:
-        running = RunningService(settings)
+        running = RunningService(settings, site_process=running.site_process)
         _log.info("the service has started again with the history of the primary")
         running.run()
     say("Snowmelt has stopped.")

@@ -8,6 +8,7 @@ import msgspec
 STATES_FOLDER = "replica-states"
 PULL_PATH = "/v1/snowmelt/replication/pull"
 READ_PATH = "/v1/snowmelt/replication/read"
+READ_BLOBS_PATH = "/v1/snowmelt/replication/read-blobs"
 STATE_PATH = "/v1/snowmelt/replication/state"
 
 PRIMARY_ROLE = "primary"

@@ -60,7 +60,7 @@ def test_a_site_with_locations_only_may_follow(tmp_path: Path) -> None:
     site = Site("SITE3", tmp_path / "site3", None, SystemClock())
     open_registry(site, f"own={tmp_path / 'own'}")
     with site.house.database.writing() as connection:
-        failover_groups.create_replica(
+        failover_groups.create_group(
             connection,
             "G",
             "FAILOVER",

@@ -18,10 +18,12 @@ from enum import StrEnum
 import msgspec
 import sqlalchemy as sa
 
+from snowmelt import failpoints
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import make_insert
 from snowmelt.catalog.db.replication_triggers import record_changes, reject_writes, remove_triggers
 from snowmelt.errors import ConflictError, NotFound, UserError
+from snowmelt.failpoints import Failpoint
 
 # Client sequencers of an epoch are above its number times this.
 SEQUENCERS_PER_EPOCH = 2**32
@@ -180,46 +182,46 @@ def create_group(
     site: str,
     owner: str,
     now: dt.datetime,
+    primary_url: str | None = None,
 ) -> None:
-    """Make this installation the primary of a new group.
+    """Make this installation the primary of a new group, or a follower of the primary at a URL.
+
+    The users and roles of the primary replace those of a follower.
 
     Raises:
-        GroupConflict: If it has a group.
+        GroupConflict: If it has a group, or databases or buckets that a follower must not have.
     """
-    _require_no_group(connection)
-    _insert_group(
-        connection,
-        name,
-        settings,
-        kind=kind,
-        role=SiteRole.PRIMARY,
-        site=site,
-        site_number=1,
-        epoch=read_epoch(connection),
-        owner=owner,
-        created_at=now,
+    group = find_group(connection)
+    if group is not None:
+        raise GroupConflict(
+            reason=f"Group {group.name} exists. An installation has at most one group; DROP it first"
+        )
+    is_primary = primary_url is None
+    if not is_primary:
+        _require_empty(connection)
+    connection.execute(
+        sa.insert(_GROUPS).values(
+            name=name,
+            kind=kind,
+            settings=msgspec.json.encode(settings).decode(),
+            role=SiteRole.PRIMARY if is_primary else SiteRole.SECONDARY,
+            site=site,
+            site_number=1 if is_primary else 0,
+            epoch=read_epoch(connection) if is_primary else -1,
+            point=0,
+            owner=owner,
+            created_at=now,
+            primary_url=primary_url,
+        )
     )
-    record_changes(connection)
+    if is_primary:
+        record_changes(connection)
+    else:
+        reject_writes(connection)
 
 
-def create_replica(
-    connection: sa.Connection,
-    name: str,
-    kind: str,
-    settings: GroupSettings,
-    *,
-    site: str,
-    primary_url: str,
-    owner: str,
-    now: dt.datetime,
-) -> None:
-    """Make this installation a follower of a group. Its users and roles are replaced.
-
-    Raises:
-        GroupConflict: If it has a group, databases or buckets.
-    """
-    _require_no_group(connection)
-    for kind_name, table in (("database", model.databases), ("bucket", model.buckets)):
+def _require_empty(connection: sa.Connection) -> None:
+    for kind, table in (("database", model.databases), ("bucket", model.buckets)):
         query = sa.select(table.c.name).limit(1)
         if table is model.buckets:
             # The service itself creates those of existing locations.
@@ -227,23 +229,9 @@ def create_replica(
         row = connection.execute(query).first()
         if row is not None:
             raise GroupConflict(
-                reason=f"This installation has the {kind_name} {row.name}. A replica needs an empty "
+                reason=f"This installation has the {kind} {row.name}. A replica needs an empty "
                 "installation: use another --data-dir, or an installation that never had objects"
             )
-    _insert_group(
-        connection,
-        name,
-        settings,
-        kind=kind,
-        role=SiteRole.SECONDARY,
-        site=site,
-        site_number=0,
-        epoch=-1,
-        owner=owner,
-        created_at=now,
-        primary_url=primary_url,
-    )
-    reject_writes(connection)
 
 
 def drop_group(connection: sa.Connection) -> None:
@@ -500,6 +488,7 @@ def promote(connection: sa.Connection, *, force: bool, now: dt.datetime) -> int:
     epoch = _next_epoch(group.epoch, group.site_number)
     record_changes(connection)
     _begin_epoch(connection, epoch)
+    failpoints.hit_failpoint(Failpoint.REPLICA_PROMOTING)
     for table in (_SLOTS, _CHANGED, _REPORTED):
         connection.execute(sa.delete(table))
     update_group(
@@ -559,21 +548,6 @@ def _next_epoch(epoch: int, site_number: int) -> int:
     """Return the lowest epoch above one that only this site takes."""
     following = epoch + 1
     return following + (site_number - following) % MAX_SITES
-
-
-def _require_no_group(connection: sa.Connection) -> None:
-    group = find_group(connection)
-    if group is not None:
-        raise GroupConflict(
-            reason=f"Group {group.name} exists. An installation has at most one group; DROP it first"
-        )
-
-
-def _insert_group(
-    connection: sa.Connection, name: str, settings: GroupSettings, **values: object
-) -> None:
-    text = msgspec.json.encode(settings).decode()
-    connection.execute(sa.insert(_GROUPS).values(name=name, settings=text, point=0, **values))
 
 
 def list_diverged_changes(connection: sa.Connection) -> list[sa.Row[tuple[object, ...]]]:

@@ -59,14 +59,15 @@ _OBJECT_TYPES = frozenset({*_REQUIRED_TYPES, "INTEGRATIONS"})
 
 
 class CreateGroup(Statement):
-    """CREATE FAILOVER GROUP or REPLICATION GROUP at the primary."""
+    """CREATE … GROUP at the primary, or with AS REPLICA OF (`url`) at a site that follows."""
 
     name: str
     kind: str
-    site: str
-    databases: tuple[str, ...]
-    settings: GroupSettings
     create_mode: CreateMode
+    site: str
+    settings: GroupSettings
+    databases: tuple[str, ...] = ()
+    url: str | None = None
 
     def execute(self, session: StatementSession) -> StatementResult:
         session.require_administrator(f"CREATE {self.kind} GROUP")
@@ -87,34 +88,10 @@ class CreateGroup(Statement):
             site=self.site,
             owner=session.role,
             now=session.now,
-        )
-        return creation_result(label, replaced=False)
-
-
-class CreateReplica(Statement):
-    """CREATE … GROUP … AS REPLICA OF, at a site that follows."""
-
-    name: str
-    kind: str
-    site: str
-    url: str
-    settings: GroupSettings
-    create_mode: CreateMode
-
-    def execute(self, session: StatementSession) -> StatementResult:
-        session.require_administrator(f"CREATE {self.kind} GROUP")
-        label = _label(self.kind, self.name)
-        skip_if_exists(label, self.create_mode, exists=_exists(self.name, session))
-        failover_groups.create_replica(
-            session.connection,
-            self.name,
-            self.kind,
-            self.settings,
-            site=self.site,
             primary_url=self.url,
-            owner=session.role,
-            now=session.now,
         )
+        if self.url is None:
+            return creation_result(label, replaced=False)
         return StatementResult(
             message=f"{label} follows {self.url}. SHOW FAILOVER GROUPS tells when it has the first state."
         )
@@ -156,6 +133,8 @@ class DropGroup(Statement):
 
 
 def _promote(statement: AlterGroup, session: StatementSession, group: FailoverGroup) -> str:
+    if group.is_primary:
+        return _describe_primary(group)
     is_forced = statement.action == "FORCE"
     epoch = failover_groups.promote(session.connection, force=is_forced, now=session.now)
     return (
@@ -163,7 +142,17 @@ def _promote(statement: AlterGroup, session: StatementSession, group: FailoverGr
     )
 
 
+def _describe_primary(group: FailoverGroup) -> str:
+    """Return the answer to a repeated statement, whose first answer was lost."""
+    return (
+        f"Site {group.site} is the primary of group {to_display_name(group.name)} already, epoch "
+        f"{group.epoch}."
+    )
+
+
 def _request_switch(_statement: AlterGroup, session: StatementSession, group: FailoverGroup) -> str:
+    if group.is_primary:
+        return _describe_primary(group)
     if group.kind != "FAILOVER" or group.role is not SiteRole.SECONDARY:
         raise failover_groups.GroupConflict(
             reason="PRIMARY PLANNED is run at a secondary of a failover group; this site is the "
@@ -310,35 +299,32 @@ _SET_CLAUSES = {
 }
 
 
-def _parse_create(kind: str, cursor: TokenCursor, mode: CreateMode) -> Statement:
+def _parse_create(kind: str, cursor: TokenCursor, mode: CreateMode) -> CreateGroup:
     name = cursor.parse_identifier(_LABEL)
-    if cursor.accept("AS", "REPLICA", "OF"):
-        at = cursor.current
+    is_replica = cursor.accept("AS", "REPLICA", "OF")
+    at = cursor.current
+    if is_replica:
         source = cursor.parse_name("a group, with its site", 2)
-        reader = ClauseReader(_REPLICA_CLAUSES, "a replica")
-        reader.parse_all(cursor)
-        values = reader.field_values()
         if source.parts[-1] != name:
             raise cursor.make_error(
                 f"A replica has the name of its group: write {to_display_name(source.parts[-1])}",
                 at,
             )
-        site = values.pop("site", None)
-        if site is None:
-            raise cursor.make_error(
-                "SITE is missing: it names this site, as ALLOWED_ACCOUNTS of the group does", at
-            )
-        url = values.pop("url")
-        cursor.expect_end("the clauses")
-        return CreateReplica(name, kind, site, url, GroupSettings(**values), mode)
-    reader = ClauseReader(_PRIMARY_CLAUSES, _LABEL)
+    reader = ClauseReader(
+        _REPLICA_CLAUSES if is_replica else _PRIMARY_CLAUSES,
+        "a replica" if is_replica else _LABEL,
+    )
     reader.parse_all(cursor)
     cursor.expect_end("the clauses")
     values = reader.field_values()
     values.pop("object_types", None)
-    databases = values.pop("databases", ())
-    site = values.pop("site", "PRIMARY")
-    return CreateGroup(name, kind, site, databases, GroupSettings(**values), mode)
+    url, databases = values.pop("url", None), values.pop("databases", ())
+    site = values.pop("site", None if is_replica else "PRIMARY")
+    if site is None:
+        raise cursor.make_error(
+            "SITE is missing: it names this site, as ALLOWED_ACCOUNTS of the group does", at
+        )
+    return CreateGroup(name, kind, mode, site, GroupSettings(**values), databases, url)
 
 
 def _parse_alter(cursor: TokenCursor, if_exists: bool) -> AlterGroup:

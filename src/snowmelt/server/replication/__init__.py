@@ -2,5 +2,5 @@
 
 `routes`: the requests of other sites.
 `site_process`: the process that works for the group.
-`site_supervisor`: starts that process, and fences a former primary before it serves.
+`site_supervisor`: what a service does: it runs that process, and fences a former primary before it serves.
 """

@@ -33,7 +33,14 @@ from snowmelt.server.streaming_routes import decode_message
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import Store
 from snowmelt.table.warehouse_paths import Warehouse
-from snowmelt.wire.sites import PULL_PATH, READ_PATH, STATE_PATH, STATES_FOLDER, SiteState
+from snowmelt.wire.sites import (
+    PULL_PATH,
+    READ_BLOBS_PATH,
+    READ_PATH,
+    STATE_PATH,
+    STATES_FOLDER,
+    SiteState,
+)
 
 if TYPE_CHECKING:
     from snowmelt.backup.creation import BackupSource
@@ -74,6 +81,7 @@ class ReplicationRoutes:
         return {
             PULL_PATH: PostRoute(self.pull),
             READ_PATH: PostRoute(self.read),
+            READ_BLOBS_PATH: PostRoute(self.read_blobs),
             STATE_PATH: PostRoute(self.describe_site, allows_anonymous=True),
         }
 
@@ -84,6 +92,10 @@ class ReplicationRoutes:
     async def read(self, call: AuthenticatedRequest) -> ServerResponse:
         """Return a range of an object or of a state."""
         return await self._respond(self._run(partial(self._read, call)))
+
+    async def read_blobs(self, call: AuthenticatedRequest) -> ServerResponse:
+        """Return whole blobs."""
+        return await self._respond(self._run(partial(self._read_blobs, call)))
 
     async def describe_site(self, call: AuthenticatedRequest) -> ServerResponse:
         """Return the role and the epoch of this site."""
@@ -165,6 +177,25 @@ class ReplicationRoutes:
         except ObjectMissing:
             return msgspec.msgpack.encode(ReadResponse(-1))
         return msgspec.msgpack.encode(ReadResponse(found.size, content))
+
+    def _read_blobs(self, call: AuthenticatedRequest) -> bytes:
+        from snowmelt.replication.protocol import READ_BYTES, ReadBlobsRequest, ReadBlobsResponse
+
+        request = decode_message(call.body, ReadBlobsRequest)
+        self._require_privilege(call)
+        contents: list[bytes | None] = []
+        remaining = READ_BYTES
+        for path in request.paths:
+            if remaining <= 0:
+                break
+            try:
+                content = self._stage.get(path)
+            except ObjectMissing:
+                contents.append(None)
+            else:
+                remaining -= len(content)
+                contents.append(content)
+        return msgspec.msgpack.encode(ReadBlobsResponse(contents))
 
     def _describe(self) -> bytes:
         with self._database.reading() as connection:

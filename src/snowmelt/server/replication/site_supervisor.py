@@ -1,63 +1,26 @@
-"""Supervision of the process that works for the failover group of an installation."""
+"""What a service does for the failover group of its installation."""
 
 from __future__ import annotations
 
 import logging
-import subprocess
-import threading
 
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects import failover_groups
 from snowmelt.catalog.objects.failover_groups import SiteRole
 from snowmelt.client.sites import request_site_state
-from snowmelt.clock import Clock
-from snowmelt.config import Settings
-from snowmelt.server.child_process import start_child, stop_child
+from snowmelt.server.child_process import ChildProgram
 
 _log = logging.getLogger("snowmelt.server")
 
-_RESTART_PAUSE_S = 1.0
+SITE_PROCESS = ChildProgram(
+    "the replicator", "snowmelt.server.replication.site_process", min_delay_s=1.0
+)
 
 
-class SiteSupervisor:
-    """Keeps the process alive while the installation has a group. Thread-safe."""
-
-    def __init__(self, database: Database, settings: Settings, clock: Clock) -> None:
-        self._database = database
-        self._settings = settings
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = None
-        self._not_before = 0.0
-        self._stopped = False
-
-    def ensure_running(self) -> None:
-        """Start the process if it is needed, and again if it has died."""
-        with self._lock:
-            if self._stopped or (self._child is not None and self._child.poll() is None):
-                return
-            now = self._clock.monotonic()
-            if self._child is not None:
-                _log.warning("the process of the group ended with %d", self._child.returncode)
-                self._child = None
-                self._not_before = now + _RESTART_PAUSE_S
-            if now >= self._not_before and self._has_group():
-                self._child = start_child(
-                    self._settings, "snowmelt.server.replication.site_process"
-                )
-                _log.info("the group is looked after by process %d", self._child.pid)
-
-    def stop(self) -> None:
-        """End the process."""
-        with self._lock:
-            self._stopped = True
-            child, self._child = self._child, None
-        if child is not None:
-            stop_child(child)
-
-    def _has_group(self) -> bool:
-        with self._database.reading() as connection:
-            return failover_groups.find_group(connection) is not None
+def has_group(database: Database) -> bool:
+    """Return True if the installation is in a group."""
+    with database.reading() as connection:
+        return failover_groups.find_group(connection) is not None
 
 
 class LineWatch:

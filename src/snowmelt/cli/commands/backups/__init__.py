@@ -1,5 +1,6 @@
-"""The subcommands for backups.
+"""The subcommands for backups and replicas.
 
 `backup`: back up an installation; list, verify and expire backup points.
 `restore`: restore a point into an empty installation.
+`replica`: replicate to another site and fail over.
 """
