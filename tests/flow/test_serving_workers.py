@@ -91,7 +91,7 @@ def test_a_migrator_that_dies_is_started_again(
     (first,) = children(service_id)
     os.kill(first, 9)
     wait_until(lambda: children(service_id) not in ([], [first]), "another one follows")
-    assert "the migrator process ended with status -9" in service_process.log
+    assert "the migrator ended with status -9" in service_process.log
 
 
 @pytest.mark.parametrize("compact", [1, 0])

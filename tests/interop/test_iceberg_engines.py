@@ -147,7 +147,7 @@ def test_a_publisher_killed_at_any_point_loses_and_doubles_nothing(
             channel.insert_rows(rows, offset_token=str(call))
             channel.wait_for_commit(str(call))
             wait_for_ids(engine, (call + 1) * 10)
-    assert lake.service.log.count("the publisher ended with -9") >= 2
+    assert lake.service.log.count("the publisher ended with status -9") >= 2
 
 
 def test_the_settled_warehouse_has_native_rows_only(lake: Lake, open_engine: Any) -> None:

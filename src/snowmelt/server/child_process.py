@@ -151,7 +151,9 @@ class ChildSupervisor:
             self._delay_s = 0.0
         self._delay_s = min(max(self._delay_s * 2, program.min_delay_s), program.max_delay_s)
         self._not_before = now + self._delay_s
-        _log.warning("%s ended with %d; again in %g s", program.name, code, self._delay_s)
+        _log.warning(
+            "%s ended with status %d; starting it again in %g s", program.name, code, self._delay_s
+        )
 
 
 def install_lease_releasing_shutdown(database: Database) -> None:

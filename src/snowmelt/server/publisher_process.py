@@ -225,7 +225,9 @@ class PublisherSupervisor:
                 return
             now = self._clock.monotonic()
             if self._child is not None and self._child.returncode:
-                _log.warning("the publisher ended with %d; restarting", self._child.returncode)
+                _log.warning(
+                    "the publisher ended with status %d; starting it again", self._child.returncode
+                )
             self._child = None
             if now >= self._not_before and (requested or self._is_in_demand()):
                 self._start_child()

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from snowmelt.spark.snowmelt_session import Snowmelt
 
 _TABLE_NAME = TableName("DEMO", "PUBLIC", "FLIGHTS")
-_LOAD_TIMEOUT_S = 150.0
+# Time without a committed row after which the load counts as stuck.
+_STUCK_AFTER_S = 150.0
 _REPORT_INTERVAL_S = 2.0
 _MAX_SHOWN_REJECTS = 5
 _MANUFACTURER_QUERY = (
@@ -233,8 +234,8 @@ class DemoScenario:
     ) -> None:
         """Start the loader, kill it at the midpoint, restart it, and wait for its end."""
         committed_probe, spark_probe = probes
-        began = reported_at = _clock.monotonic()
-        killed_at, freshness = 0, ""
+        progressed_at = reported_at = _clock.monotonic()
+        killed_at, last_committed, freshness = 0, 0, ""
         loader = self._start_loader(service, journal)
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
         times = TimeElapsedColumn(), TextColumn("{task.fields[seen]}")
@@ -262,9 +263,13 @@ class DemoScenario:
                         "starting it again from its committed offset tokens"
                     )
                     loader = self._start_loader(service, journal)
-                if now - began > _LOAD_TIMEOUT_S:
+                if committed > last_committed:
+                    last_committed, progressed_at = committed, now
+                elif now - progressed_at > _STUCK_AFTER_S:
                     loader.kill()
-                    raise InternalError("The load timed out.")
+                    raise InternalError(
+                        f"The loading process has committed no row for {_STUCK_AFTER_S:.0f} s."
+                    )
             for probe, timeout_s in ((committed_probe, 5.0), (spark_probe, 15.0)):
                 until = _clock.monotonic() + timeout_s
                 while probe.count_visible_rows() < total_rows and _clock.monotonic() < until:
