@@ -155,7 +155,7 @@ def test_a_row_that_matches_twice_is_refused(lake: Any, table: str) -> None:
         ("UPDATE demo.public.t SET name = 'a', name = 'b'", StatementError, "set twice"),
         ("UPDATE demo.public.t WHERE id = 1", StatementError, "Expected SET"),
         ("DELETE demo.public.t", StatementError, "Expected FROM"),
-        ("DELETE FROM t", StatementError, "write the full name"),
+        ("DELETE FROM t", StatementError, "Write the full name"),
         ("DELETE FROM demo.public.t WHERE", StatementError, "An expression is missing"),
         ("DELETE FROM demo.public.nothing", TableNotFound, "NOTHING"),
         (

@@ -106,7 +106,7 @@ def test_what_does_not_fit_inserts_nothing_and_is_named(
         ("INSERT INTO demo.public.numbers VALUES ('a', 'a')", LoadRefused, "Not a valid number"),
         ("INSERT INTO demo.public.none VALUES (1)", TableNotFound, "NONE"),
         ("INSERT OVERWRITE demo.public.numbers SELECT 1, 'a'", Unsupported, "INSERT OVERWRITE"),
-        ("INSERT INTO numbers VALUES (1, 'a')", StatementError, "write the full name"),
+        ("INSERT INTO numbers VALUES (1, 'a')", StatementError, "Write the full name"),
     ):
         with pytest.raises(error, match=why):
             lake.sql(statement)
