@@ -1,10 +1,12 @@
-"""Generates docs/reference/errors.md's list of errors from the public error tree."""
+"""Generates docs/reference/errors.md's list of errors from the error classes of all modules."""
 
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Iterator
 
+import snowmelt
 from snowmelt.errors import (
     ConflictError,
     InternalError,
@@ -20,8 +22,8 @@ _BRANCHES = {
     RemoteError: ("Errors of other systems", "Retry with backoff where the table says so."),
     UnknownOutcome: ("Unknown outcome", "Check whether the change took effect before you repeat it."),
     InternalError: ("Internal errors", "A defect of Snowmelt. Report it with the log."),
+    SnowmeltError: ("Other errors", "Base class of all errors."),
 }  # fmt: skip
-_MODULES = ("snowmelt.errors", "snowmelt.functions.errors", "snowmelt.select.errors")
 
 # Remedy of each error, by code.
 REMEDIES = {
@@ -129,21 +131,64 @@ REMEDIES = {
     "connection_gone": "Retry; check the host's log if it recurs.",
     "tls_refused": "Correct the certificate, or set CA_FILE of the integration.",
     "table_inconsistent": "Report the defect with the log; do not write to the table before.",
+    "authority_broken": "Move the file away, and run `snowmelt cert` again.",
+    "backup_damaged": "Restore another point, and copy the backup's folder to another disk.",
+    "backup_rejected": "Correct the option or the place that the message names.",
+    "call_malformed": "Correct the arguments of the call.",
+    "chunk_not_set_aside": "Take the number from `snowmelt chunks list`.",
+    "console_too_slow": "Filter the list, or reload the page.",
+    "content_type_refused": "Send the header `Content-Type: application/json`.",
+    "failover_group_conflict": "Read `SHOW FAILOVER GROUPS`, and correct the statement as the message says.",
+    "form_token_refused": "Reload the page, and submit the form again.",
+    "form_type_refused": "Submit the form in the console.",
+    "host_refused": "Add the name to `SNOWMELT_PUBLIC_HOSTS`, or use the address of the service.",
+    "iceberg_body_too_large": "Commit fewer files at once.",
+    "iceberg_commit_not_started": "Repeat the request.",
+    "iceberg_commit_not_supported": "Use the statement or call that the message names.",
+    "iceberg_write_not_supported": "Use the statement or call that the message names.",
+    "idempotency_key_reused": "Use a new key for another request.",
+    "method_refused": "Use one of the methods in the message.",
+    "nothing_native": "Run `snowmelt migrate` for the table.",
+    "object_damaged": "None: the secondary copies the object again. If it recurs, run `snowmelt check --deep` at the primary.",
+    "object_removed": "None: the secondary continues with the next state.",
+    "origin_refused": "Open the console at its own address.",
+    "page_not_found": "Check the name, or switch to another role.",
+    "query_column_missing": "Use one of the listed columns.",
+    "query_not_plain": "Run the query with `--engine spark`.",
+    "request_too_large": "Split the request.",
+    "results_missing": "Return one result for each row.",
+    "route_not_found": "Check the path ([HTTP API](http-api.md)).",
+    "row_failed": "Read the log of the service that the function calls.",
+    "row_refused": "Correct the row, or the function that rejects it.",
+    "s3_refusal": "Correct the request ([codes](s3.md)).",
+    "snapshot_not_readable": "Restore the blob from a backup, or discard the chunk.",
+    "source_damaged": "Run `snowmelt check --deep`, and restore the object that the message names.",
+    "state_unusable": "Install the version of the primary at the secondary, or create the replica again.",
+    "token_request_invalid": "Correct the field of the token request that the message names.",
+    "warehouse_missing": "Set `warehouse` to the name of a database.",
+    "warehouse_not_found": "Use the name of a database, or `<database>@settled`.",
 }  # fmt: skip
 
 
 def list_errors(base: type[SnowmeltError]) -> Iterator[type[SnowmeltError]]:
-    """Return the subclasses of a class that error modules define, depth first."""
+    """Return the subclasses of a class, depth first."""
     for each in sorted(base.__subclasses__(), key=lambda found: found.__name__):
-        if each.__module__ in _MODULES:
+        # Tests may define errors, too.
+        if each.__module__.startswith("snowmelt."):
             yield each
         yield from list_errors(each)
 
 
+def import_all_modules() -> None:
+    """Import all modules, so that all errors are known."""
+    for module in pkgutil.walk_packages(snowmelt.__path__, "snowmelt."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
 def table() -> str:
     """Return the generated part of the page."""
-    for name in _MODULES:
-        importlib.import_module(name)
+    import_all_modules()
     parts: list[str] = []
     for branch, (heading, remedy) in _BRANCHES.items():
         parts += [
@@ -153,6 +198,9 @@ def table() -> str:
             "",
         ]
         found = list(dict.fromkeys(list_errors(branch)))
+        if branch is SnowmeltError:
+            others = _BRANCHES.keys() - {SnowmeltError}
+            found = [each for each in found if others.isdisjoint(each.__mro__)]
         if not found:
             parts += [f"HTTP status {branch.status}.", ""]
             continue
@@ -161,7 +209,11 @@ def table() -> str:
             "| --- | --- | --- | --- | --- | --- |",
         ]
         for each in found:
-            message = " ".join((each.__doc__ or "").split("\n\n")[0].split()).replace("|", "\\|")
+            message = (
+                " ".join((each.__doc__ or "").split("\n\n")[0].split())
+                .replace("|", "\\|")
+                .replace("<", "&lt;")
+            )
             retry = "yes" if each.retryable else "no"
             parts.append(
                 f"| `{each.code}` | {each.status} | {retry} | `{each.__name__}` | {message} "
