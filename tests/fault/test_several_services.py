@@ -159,7 +159,7 @@ def test_a_service_whose_clock_is_wrong_goes_by_the_catalogs_and_doctor_says_so(
         assert re.search(r"ok +master-key", told), told
     finally:
         late.stop()
-    assert "ahead of that of the catalog" in late.log
+    assert "ahead of the clock of the catalog" in late.log
 
 
 def test_a_service_with_another_master_key_is_told_so(three_services: Services) -> None:
