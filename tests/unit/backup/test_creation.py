@@ -19,6 +19,8 @@ from snowmelt.catalog.streaming.chunks import quarantine_chunk
 from snowmelt.failpoints import Failpoint
 from snowmelt.storage.local_store import LocalStore
 
+pytestmark = pytest.mark.slow
+
 HOUR = 3600.0
 
 

@@ -27,6 +27,8 @@ from snowmelt.table.compaction import compact
 from snowmelt.table.file_replacement_run import MaintenanceSettings
 from snowmelt.table.warehouse_paths import open_cached_store
 
+pytestmark = pytest.mark.slow
+
 HOUR = 3600.0
 
 
@@ -77,7 +79,6 @@ def test_a_catalog_moves_to_the_other_database(
         assert house.create(replace=True).table_id == 2
 
 
-@pytest.mark.slow
 def test_a_warehouse_moves_from_a_folder_to_a_bucket(
     site: BackedUpSite, seaweed: Seaweed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,8 @@ from snowmelt.backup.verification import find_problems, verify_point
 from snowmelt.catalog import model
 from snowmelt.storage.local_store import LocalStore
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_point_of_every_form_has_no_problems(site: BackedUpSite) -> None:
     site.write(10)

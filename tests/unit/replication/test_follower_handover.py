@@ -13,6 +13,8 @@ from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.failpoints import Failpoint
 
+pytestmark = pytest.mark.slow
+
 
 class ProcessEnded(Exception):
     """Stands for the end of the process at a failpoint."""

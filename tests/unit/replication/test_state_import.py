@@ -24,6 +24,8 @@ from snowmelt.table.compaction import compact
 from snowmelt.table.file_replacement_run import MaintenanceSettings
 from snowmelt.table.garbage_collection import collect_garbage
 
+pytestmark = pytest.mark.slow
+
 HOUR = 3600.0
 # One statement of each kind that changes the catalog, in an order in which they work.
 STATEMENTS = (
@@ -99,7 +101,6 @@ def test_every_statement_reaches_the_follower(sites: TwoSites) -> None:
         sites.assert_equal()
 
 
-@pytest.mark.slow
 def test_statements_between_two_states_are_one_difference(two_sites: TwoSites) -> None:
     # Names of tables are exchanged, objects are dropped and created again under the same names.
     two_sites.synchronize()
@@ -162,7 +163,6 @@ class Walk:
         self.house.collect(0.0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [2])
 def test_a_follower_has_the_rows_tokens_and_files_of_the_primary(
     sites: TwoSites, seed: int
@@ -405,7 +405,6 @@ def test_a_promotion_fences_the_clients_of_the_old_primary(sites: TwoSites) -> N
     assert second.house.read_numbers() == list(range(20))
 
 
-@pytest.mark.slow
 def test_a_former_primary_joins_the_new_line_and_keeps_aside_what_it_had_alone(
     sites: TwoSites,
 ) -> None:

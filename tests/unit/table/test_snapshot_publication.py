@@ -47,6 +47,8 @@ from support.published_tables import list_published, open_published
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
+pytestmark = pytest.mark.slow
+
 
 MINUTE, HOUR = 60.0, 3600.0
 
@@ -127,7 +129,6 @@ def test_values_and_columns_are_those_of_the_table(house: PublishedLakehouse) ->
     assert [field.field_id for field in found.schema().fields] == [1, 2]
 
 
-@pytest.mark.slow
 def test_fresh_files_are_joined_and_stay_few(house: PublishedLakehouse) -> None:
     for start in range(300):
         house.put_numbers(start, 1)
@@ -335,7 +336,6 @@ def test_native_snapshots_stay_listed_for_time_travel(house: PublishedLakehouse)
     assert counts == [10, 20, 30, 40]
 
 
-@pytest.mark.slow
 def test_earlier_publications_stay_listed(house: PublishedLakehouse) -> None:
     made = LISTED_PUBLICATIONS + 5
     for start in range(made):

@@ -84,10 +84,13 @@ class LoopbackHttpServer:
         async def cancel_connections() -> None:
             if self._server is not None:
                 self._server.close()
-            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            # A task that has not begun could not close its connection.
+            await asyncio.sleep(0)
+            while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await asyncio.sleep(0)
 
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(cancel_connections(), self._loop).result()
