@@ -16,9 +16,11 @@ def growing_delays_s(
     Each delay is shortened at random by up to the fraction `jitter` (0 to 1), so that the clients
     of a recovered service do not retry at the same time.
     """
+    # The caller's program may have seeded the module's shared generator.
+    generator = random.Random()  # noqa: S311 - no secret
     delay_s = initial_s
     while True:
-        yield delay_s * random.uniform(1.0 - jitter, 1.0)  # noqa: S311 - no secret
+        yield delay_s * generator.uniform(1.0 - jitter, 1.0)
         delay_s = min(delay_s * factor, max_s)
 
 

@@ -102,7 +102,8 @@ class Source:
         with self._sites.client(*self._sites.sites, max_client_lag=lag) as client:
             channel = client.open_channel("C", table="demo.public.t")
             number = int(channel.latest_committed_offset_token() or 0)
-            while not self.problems:
+            # After a failed test, nothing must disturb the next one.
+            while not self.problems and not self._sites.stopped:
                 try:
                     number = self._send(channel, number)
                 except SnowmeltError:

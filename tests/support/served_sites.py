@@ -140,6 +140,7 @@ class ServedSites:
         self.key_file.chmod(0o600)
         self.sites = [first, second]
         self.first, self.second = first, second
+        self.stopped = False
 
     def start(self) -> None:
         """Start both, and let the second follow the first."""
@@ -165,6 +166,7 @@ class ServedSites:
 
     def stop(self) -> None:
         """Kill what runs."""
+        self.stopped = True
         for site in self.sites:
             site.close()
 

@@ -148,10 +148,17 @@ class StateImporter:
                 _delete_everything(connection)
             reported = self._write_parts(connection, content)
             if response.since is None:
+                deployment = model.deployment.c
+                is_other_history = sa.or_(
+                    deployment.deployment_id != response.deployment_id,
+                    sa.literal(group.epoch != response.epoch),
+                )
                 connection.execute(
                     sa.update(model.deployment).values(
                         deployment_id=response.deployment_id,
                         sequencer_floor=response.sequencer_floor,
+                        history=sa.func.coalesce(deployment.history, 0)
+                        + sa.case((is_other_history, 1), else_=0),
                     )
                 )
             _retire_fresh_files(connection, self._now())

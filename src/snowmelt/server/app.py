@@ -148,6 +148,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
     stage = open_store(settings.stage_url)
     database = open_and_upgrade_database(settings.catalog_url, clock=machine)
     clock = DatabaseServerClock(machine)
+    database.bind_to_history()
     with database.reading() as connection:
         deployment_id = leases.read_deployment_id(connection)
         clock.synchronize(connection)

@@ -38,7 +38,7 @@ from snowmelt.errors import ServiceBusy, SnowmeltError
 from snowmelt.ingest.rows.targets import is_uploaded_row_file_name
 from snowmelt.server.child_process import ChildProgram, ChildSupervisor
 from snowmelt.server.file_pipe_process import FILE_PIPES, has_file_pipes
-from snowmelt.server.replication.site_supervisor import SITE_PROCESS, LineWatch, has_group
+from snowmelt.server.replication.site_supervisor import SITE_PROCESS, has_group
 from snowmelt.storage.store_factory import open_store
 from snowmelt.wire.sites import STATES_FOLDER
 
@@ -73,17 +73,16 @@ class BackgroundWorkers:
         service: ServiceComponents,
         *,
         url: str,
-        on_new_line: Callable[[], None] = lambda: None,
+        on_other_history: Callable[[], None] = lambda: None,
         site_process: subprocess.Popen[bytes] | None = None,
     ) -> None:
         """Create the workers.
 
-        `on_new_line` is called if a follower's site has a different history. `site_process` is the process
+        `on_other_history` is called if the catalog has got the history of another site. `site_process` is the process
         that follows, if a service before this one has released it.
         """
         self._stopping = threading.Event()
-        self._line = LineWatch(service.database)
-        self._on_new_line = on_new_line
+        self._on_other_history = on_other_history
         self._heartbeat = ServiceHeartbeat(service.database, service.clock, url=url)
         self._heartbeat.send()
         settings = service.settings
@@ -162,8 +161,8 @@ class BackgroundWorkers:
 
     def _look_after_site(self) -> None:
         self._site.ensure_running()
-        if self._line.has_changed():
-            self._on_new_line()
+        if self._database.has_other_history():
+            self._on_other_history()
 
     def _is_writable(self) -> bool:
         with self._database.reading() as connection:

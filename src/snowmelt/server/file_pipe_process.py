@@ -276,6 +276,7 @@ def run_file_pipes(settings: Settings) -> None:
     from snowmelt.catalog.db.database import open_and_upgrade_database
 
     database = open_and_upgrade_database(settings.catalog_url)
+    database.bind_to_history()
     install_lease_releasing_shutdown(database)
     clock = DatabaseServerClock(SystemClock())
     loop = FilePipeLoop(database, settings, clock)

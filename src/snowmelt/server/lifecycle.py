@@ -86,7 +86,7 @@ class RunningService:
             workers = BackgroundWorkers(
                 self.service,
                 url=self.url,
-                on_new_line=self._start_again,
+                on_other_history=self._start_again,
                 site_process=site_process,
             )
             undo.callback(workers.stop)

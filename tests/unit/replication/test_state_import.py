@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import random
 from collections.abc import Callable, Iterator
@@ -11,11 +12,12 @@ import pytest
 
 from fixtures.chunks import COLUMNS, NUMBERS, numbers
 from fixtures.replicas import Site, TwoSites
+from snowmelt.catalog.db.database import Database, open_database
 from snowmelt.catalog.objects import failover_groups
 from snowmelt.catalog.objects.failover_groups import GroupConflict, ReportedChannel
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.statements.statement_context import StatementResult
-from snowmelt.errors import SiteReadOnly, TableNotFound, UserError
+from snowmelt.errors import CatalogUnavailable, SiteReadOnly, TableNotFound, UserError
 from snowmelt.replication.object_copy import ObjectDamaged, ObjectRemoved
 from snowmelt.replication.protocol import EndOfState, TableHeader, TableRows, write_frame
 from snowmelt.replication.state_import import StateUnusable
@@ -87,10 +89,41 @@ def sites(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TwoSites]:
     found.close()
 
 
+@contextlib.contextmanager
+def open_process(site: Site) -> Iterator[Database]:
+    """Open the catalog of a site as another process does."""
+    with contextlib.closing(open_database(site.house.database.url)) as database:
+        yield database
+
+
 def run(site: Site, text: str) -> StatementResult:
     return execute_statement(
         site.house.database, text, clock=site.clock, open_keyring=lambda: site.house.keyring
     )
+
+
+def test_a_process_with_facts_of_another_history_writes_nothing(sites: TwoSites) -> None:
+    first, second = sites.first, sites.second
+    with open_process(second) as process, open_process(first) as other:
+        process.bind_to_history()
+        other.bind_to_history()
+        first.house.create()
+        sites.synchronize()
+        assert process.has_other_history()
+        assert not other.has_other_history()
+        # The role of the site does not matter.
+        run(second, "ALTER FAILOVER GROUP g PRIMARY")
+        with pytest.raises(CatalogUnavailable, match="facts of the former one"):
+            execute_statement(process, "CREATE DATABASE other", user=None, clock=second.clock)
+        process.bind_to_history()
+        execute_statement(process, "CREATE DATABASE other", user=None, clock=second.clock)
+        # A former primary gets the history of the new one.
+        with first.house.database.writing() as connection:
+            failover_groups.fence(connection, "http://SITE2")
+        while first.pull(second).has_changes:
+            pass
+        assert other.has_other_history()
+        assert not process.has_other_history()
 
 
 def test_every_statement_reaches_the_follower(sites: TwoSites) -> None:

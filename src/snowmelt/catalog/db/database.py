@@ -61,6 +61,7 @@ class Database:
     def __init__(self, url: sa.URL, *, busy_timeout_s: float) -> None:
         self._busy_timeout_s = busy_timeout_s
         self._url = url
+        self._history: int | None = None
         self._writer_lock = FairWriterLock()
         self._file = (
             _SqliteCatalogFile(Path(url.database or "")) if self.dialect == "sqlite" else None
@@ -83,6 +84,20 @@ class Database:
     def dialect(self) -> str:
         """`sqlite` or `postgresql`."""
         return self._url.get_backend_name()
+
+    def bind_to_history(self) -> None:
+        """Reject writes from now on if the catalog gets the history of another site.
+
+        A process that keeps facts of the catalog in memory calls this before it reads the first one: in
+        another history, the numbers of keys, tables and channels may mean other objects.
+        """
+        with self.reading() as connection:
+            self._history = _read_history(connection)
+
+    def has_other_history(self) -> bool:
+        """Return True if the catalog has got another history since `bind_to_history`."""
+        with self.reading() as connection:
+            return self._history is not None and _read_history(connection) != self._history
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sa.Connection]:
@@ -108,7 +123,8 @@ class Database:
 
         Raises:
             CatalogBusy: If another transaction held a lock for too long.
-            CatalogUnavailable: If the database cannot be reached. Nothing was written.
+            CatalogUnavailable: If the database cannot be reached, or has another history than the one
+                that this process is bound to. Nothing was written.
             TransactionConflict: If the database rolled back. The block may be retried.
             UnknownOutcome: If the outcome of the COMMIT is unknown.
         """
@@ -125,6 +141,7 @@ class Database:
                     # The next connection may reach the primary server.
                     connection.invalidate()
                 raise
+            self._check_history(connection)
             try:
                 connection.commit()
             except sa.exc.DBAPIError as error:
@@ -154,6 +171,17 @@ class Database:
         """Close all connections."""
         self._reader.dispose()
         self._writer.dispose()
+
+    def _check_history(self, connection: sa.Connection) -> None:
+        """Check the history after the writes of a transaction.
+
+        A state of another history replaces all rows, so it waits for transactions that wrote some.
+        """
+        if self._history is not None and _read_history(connection) != self._history:
+            raise CatalogUnavailable(
+                reason="this site has the history of another site now, and this process still has facts of "
+                "the former one. It starts again by itself; send the request again"
+            )
 
     def _check_file_unchanged(self) -> None:
         if self._file is not None:
@@ -205,6 +233,13 @@ class Database:
 # open connections would lose their locks, and another process could delete the log (-wal) with its
 # commits. So the file is opened here only to create it, and by one thread at a time.
 _creation_lock = threading.Lock()
+
+
+_SELECT_HISTORY = sa.select(model.deployment.c.history)
+
+
+def _read_history(connection: sa.Connection) -> int:
+    return connection.execute(_SELECT_HISTORY).scalar() or 0
 
 
 class _SqliteCatalogFile:
@@ -568,7 +603,7 @@ def _execute_when_free(cursor: Any, statement: str, timeout_s: float) -> bool:
 _log = logging.getLogger(__name__)
 
 # The schema version that this program requires. Versions have four digits.
-SCHEMA_VERSION = "0020"
+SCHEMA_VERSION = "0021"
 # Arbitrary ID of the advisory lock that the upgrading process holds.
 _UPGRADE_LOCK_ID = 0x534E4F574D454C54 >> 1
 # Alembic's name for its version table.

@@ -109,10 +109,12 @@ def _unique_live_index(name: str, *columns: str) -> sa.Index:
 
 
 # The deployment. `master_key_check` identifies the master key and reveals nothing about it. New
-# client sequencers are above `sequencer_floor`, which the restoration of a backup sets.
+# client sequencers are above `sequencer_floor`, which the restoration of a backup sets. `history` counts
+# how often the state of another site's history has replaced everything; NULL means never.
 deployment = _define_table(
     "deployment",
-    "deployment_id bigint!, created_at time, master_key_check text?, sequencer_floor bigint?",
+    "deployment_id bigint!, created_at time, master_key_check text?, sequencer_floor bigint?,"
+    "history bigint?",
 )
 # Running and crashed services. Timestamps are by the catalog's clock.
 services = _define_table(

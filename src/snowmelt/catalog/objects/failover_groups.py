@@ -272,17 +272,6 @@ def read_epoch(connection: sa.Connection) -> int:
     return (floor or 0) // SEQUENCERS_PER_EPOCH
 
 
-def read_line(connection: sa.Connection) -> tuple[int, int]:
-    """Return the deployment ID and the epoch of the state that this installation has.
-
-    If they change at a follower, it has another line of history: numbers of keys, tables and channels may
-    mean other objects.
-    """
-    group = find_group(connection)
-    deployment_id = connection.execute(sa.select(model.deployment.c.deployment_id)).scalar_one()
-    return deployment_id, 0 if group is None else group.epoch
-
-
 # Followers.
 
 

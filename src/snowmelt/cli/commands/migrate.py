@@ -67,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
             from snowmelt.server.child_process import install_lease_releasing_shutdown
 
             install_lease_releasing_shutdown(database)
+            database.bind_to_history()
         run = _MigrateCommand(database, settings, options, opened)
         if options.loop:
             run.migrate_forever(names)

@@ -100,6 +100,7 @@ def run_commits(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -
     from snowmelt.loaders.engine_commit import EngineCommit, commit_engine_snapshot
 
     database = open_and_upgrade_database(settings.catalog_url)
+    database.bind_to_history()
     clock = open_catalog_clock(database)
     for body in serve_requests(requests, responses):
         message = msgspec.json.decode(body, type=CommitMessage)

@@ -23,28 +23,6 @@ def has_group(database: Database) -> bool:
         return failover_groups.find_group(connection) is not None
 
 
-class LineWatch:
-    """Notices that a follower has got another line of history than the one that the service started with.
-
-    Caches of the service have facts of the old line. They are used by writes only, which a follower rejects.
-    """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        with database.reading() as connection:
-            self._line = failover_groups.read_line(connection)
-
-    def has_changed(self) -> bool:
-        """Return True if the service must start again."""
-        with self._database.reading() as connection:
-            group = failover_groups.find_group(connection)
-            # A new follower has no state yet.
-            is_follower = (
-                group is not None and group.role is SiteRole.SECONDARY and group.epoch >= 0
-            )
-            return is_follower and failover_groups.read_line(connection) != self._line
-
-
 def fence_if_replaced(database: Database) -> None:
     """Ask the followers of a primary, before it accepts anything, whether one of them was promoted.
 
