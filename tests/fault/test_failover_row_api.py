@@ -105,6 +105,8 @@ def test_writers_go_on_when_their_name_moves(named: NamedSites) -> None:
 
     sites.first.start()
     sites.wait_for_role(sites.first, "secondary")
+    # A service that starts again accepts no connection for some seconds.
+    sites.wait_until_started_again(sites.first)
     sites.wait_until_followed()
     sites.first.sql("ALTER FAILOVER GROUP g PRIMARY PLANNED")
     sites.wait_for_role(sites.first, "primary")

@@ -2,12 +2,15 @@
 
 Run as `python engine_process.py ENGINE URI WAREHOUSE TOKEN [MORE]`. Requests: {"query": SQL} for DuckDB,
 ClickHouse and Spark, {"table": "schema.table", "columns": [...]} for the others. These count rows
-if there are no columns, or sum the column "total". PyIceberg also accepts {"append": CHANNEL,
+if there are no columns, or sum the column "total". Polars also accepts "where", a serialized expression, and
+"whole": true reads the table before the condition is evaluated. PyIceberg also accepts {"append": CHANNEL,
 "rows": N} and {"delete": CONDITION} with a table.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import sys
 from importlib.util import find_spec
@@ -96,6 +99,11 @@ def polars_reader(uri: str, warehouse: str, token: str) -> Answer:
         frame = polars.scan_iceberg(catalog.load_table(request["table"]))
         if total := request.get("total"):
             return frame.select(polars.col(total).sum()).collect().rows()
+        if where := request.get("where"):
+            condition = polars.Expr.deserialize(io.BytesIO(base64.b64decode(where)))
+            # The same without pushing it down into the files.
+            frame = frame.collect().lazy() if request.get("whole") else frame
+            frame = frame.filter(condition)
         if not request["columns"]:
             return frame.select(polars.len()).collect().rows()
         return frame.select(request["columns"]).collect().rows()
