@@ -194,12 +194,12 @@ class _Analysis:
         return PlainQuery(" ".join(parts), columns, names, types)
 
     def _add_output(self, node: exp.Expr) -> None:
-        if isinstance(node, exp.Star):
-            _check_args(node)
-            self._add_star()
-            return
-        if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
-            self._check_qualifier(node)
+        star = node.this if isinstance(node, exp.Column) else node
+        if isinstance(star, exp.Star):
+            # EXCEPT and REPLACE are arguments of the star, also after a qualifier.
+            _check_args(star)
+            if isinstance(node, exp.Column):
+                self._check_qualifier(node)
             self._add_star()
             return
         alias = None
