@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import TimestampType
 
@@ -64,6 +65,8 @@ def random_row(rng: random.Random, number: int) -> dict[Any, Any]:
 
 def literal(rng: Any, column: Any) -> Any:
     kind = column.kind
+    if column.name == "WIDE":
+        return rng.choice(["0", "1", "-1", "0.01", "7.25"])
     if kind is LogicalType.FIXED:
         return rng.choice(["0", "1", "-0.125", "3", "100000000000000000", "0.01", "7"])
     if kind is LogicalType.REAL:
@@ -204,6 +207,28 @@ def test_duckdb_and_spark_give_the_same_answers(lake: Snowmelt, plain: Lakehouse
             assert list(map(repr, rows)) == list(map(repr, spark_rows)), text
         answered += bool(rows)
     assert answered > 20
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    [
+        ("n = 1.5", []),
+        ("n <> 1.5", [0, 1, 2, 3]),
+        ("n > 1.5", [2, 3]),
+        ("n <= 1.5", [0, 1]),
+        ("n IN (1.5, 3)", [3]),
+        ("n BETWEEN 0.6 AND 1.4", [1]),
+    ],
+)
+def test_literals_with_a_fraction_are_not_rounded(
+    lake: Snowmelt, lakehouse: Lakehouse, condition: str, wanted: list[int]
+) -> None:
+    lakehouse.create(NUMBERS, (Column("N", LogicalType.FIXED, 1, precision=38, scale=0),))
+    lakehouse.put(pa.table({"N": pa.array([0, 1, 2, 3], pa.decimal128(38, 0))}))
+    text = f"SELECT n FROM {NUMBERS} WHERE {condition} ORDER BY n"
+    for _, rows in (ask_duckdb(lakehouse, text), ask_spark(lake, text)):
+        assert [int(row[0]) for row in rows] == wanted
 
 
 def test_fresh_and_migrated_rows_are_counted_together(plain: Lakehouse) -> None:

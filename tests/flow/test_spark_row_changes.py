@@ -69,6 +69,9 @@ def test_a_delete_removes_the_rows_of_its_condition_and_no_others(lake: Any, tab
 def test_a_condition_that_is_unknown_changes_nothing(lake: Any, table: str) -> None:
     fill(lake, 0, 3)
     lake.sql("UPDATE demo.public.t SET name = NULL WHERE id = 1")
+    lake.sql("CREATE TABLE demo.public.whole (n NUMBER)")
+    lake.sql("INSERT INTO demo.public.whole VALUES (1), (2)")
+    assert counts(lake.sql("DELETE FROM demo.public.whole WHERE n = 1.5")) == (0, 0, 0)
     assert counts(lake.sql("DELETE FROM demo.public.t WHERE name <> 'n0'")) == (0, 0, 1)
     assert set(rows(lake)) == {0, 1}
 

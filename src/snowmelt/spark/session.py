@@ -23,6 +23,9 @@ _REQUIRED_SETTINGS: Mapping[str, str] = {
     "spark.sql.parquet.fieldId.read.enabled": "true",
     # Spark 4 disables the TIME type by default.
     "spark.sql.timeType.enabled": "true",
+    # By default, Spark rounds 1.5 to 2 to compare it with a NUMBER(38,0), the type of a NUMBER without
+    # arguments. With this setting, it raises an error only for values that have too many digits.
+    "spark.sql.legacy.decimal.retainFractionDigitsOnTruncate": "true",
     # INT96, the default, has no statistics, and other engines reject it.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
