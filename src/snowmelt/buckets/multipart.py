@@ -210,7 +210,7 @@ class PartUpload:
         self.abort = writer.abort
 
     def finish(self, completion: UploadCompletion) -> ObjectMetadata:
-        """Record the part. The completion has no headers."""
+        """Store the record of the part. Ignores headers, which a part does not have."""
         info = self._writer.finish()
         part = self._uploads.make_part_record(
             self._number, info.size, completion.etag or "", completion.checksum, self._file

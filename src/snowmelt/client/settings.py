@@ -118,7 +118,7 @@ class ClientSettings:
 
     @property
     def max_waiting_bytes(self) -> int:
-        """Limit of uncommitted rows in bytes. Their encoding may take the same amount."""
+        """Limit of uncommitted rows in bytes. Half of `max_memory`: encoding the rows may need the other half."""
         return max(self.max_memory // 2, 1)
 
 

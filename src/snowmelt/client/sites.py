@@ -96,7 +96,7 @@ class SiteWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. It may still be asking for some seconds."""
+        """Stop the thread after its current request. Does not wait for it."""
         self._stopping.set()
 
     def _run(self) -> None:

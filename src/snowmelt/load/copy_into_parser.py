@@ -266,7 +266,9 @@ class _SelectionParser:
             cursor.advance()
             steps.append(token.source_text if token.kind is TokenKind.WORD else token.text)
         if cursor.current.text == "[":
-            raise cursor.make_error("Elements of arrays are not supported here")
+            raise cursor.make_error(
+                "Elements of arrays are not supported. Load the array into an ARRAY column"
+            )
         path = _STEP_SEPARATOR.join(steps)
         self._paths[path] = None
         return '"' + path.replace('"', '""') + '"'

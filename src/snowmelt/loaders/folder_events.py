@@ -33,9 +33,9 @@ _IS_FOLDER = 0x40000000
 _MASK = _CLOSE_WRITE | _MOVED_TO | _CREATE | _ONLYDIR
 _HEADER = struct.Struct("iIII")
 _BUFFER_BYTES = 64 * 1024
-# More folders are listed only. The limit of the system is for all programs of a user.
+# Further folders are found by listing only. All programs of a user share the system's limit of watches.
 _MAX_FOLDERS = 1000
-# A burst of files is one batch: the wait goes on until no event arrives for this time.
+# A burst of files is one batch: the wait continues until no event arrives for this time.
 _QUIET_S = 0.05
 
 

@@ -78,7 +78,7 @@ def infer_copy_columns(text: str) -> tuple[InferredColumn, ...]:
 def infer_schema(text: str) -> StatementResult:
     """Run `SELECT * FROM TABLE(INFER_SCHEMA(…))`: infer the columns of all files together.
 
-    Columns of the same name are one column, with the type that has the values of all files.
+    Columns of the same name are one column, with a type that can represent the values of all files.
 
     Raises:
         StatementError: If the statement cannot be parsed.

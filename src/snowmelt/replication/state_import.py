@@ -69,7 +69,7 @@ _DEPENDENT_TABLES = frozenset(
 
 @dataclass(slots=True)
 class _TablePart:
-    """What a state has of one table."""
+    """Part of a state that belongs to one table."""
 
     header: TableHeader
     rows: list[list[Any]] = field(default_factory=list)

@@ -155,7 +155,7 @@ def _hash_bytes(array: pa.Array, seed: np.uint64) -> UInt64s:
     data = np.frombuffer(data_buffer, np.uint8) if data_buffer else np.zeros(0, np.uint8)
     if data.size < _WORD:
         data = np.concatenate([data, np.zeros(_WORD, np.uint8)])
-    # The word that starts at each byte. The last words are taken from the last whole word.
+    # Overlapping words, one for each byte. Positions near the end shift the last whole word instead.
     words = np.ndarray((data.size - _WORD + 1,), np.dtype("<u8"), data, strides=(1,))
     hashes = _mix(lengths.astype(np.uint64) ^ seed)
     long = lengths > _MAX_VECTOR_BYTES

@@ -145,7 +145,7 @@ class BackgroundWorkers:
         self._heartbeat.deregister()
 
     def release_site_process(self) -> subprocess.Popen[bytes] | None:
-        """Return the process that follows, which goes on while this process starts its service again."""
+        """Return the process that follows the primary. It continues while this service restarts."""
         return self._site.release()
 
     def _migrate(self, migrator: ChildSupervisor) -> None:

@@ -136,7 +136,7 @@ class ChildSupervisor:
         self.end_child()
 
     def release(self) -> subprocess.Popen[bytes] | None:
-        """Stop the supervision, and return the child, which goes on. None if there is none."""
+        """Stop the supervision, and return the child, which continues to run, or None."""
         self._stopped = True
         return self._take_child()
 

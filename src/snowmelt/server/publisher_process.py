@@ -48,7 +48,7 @@ _MIN_RESTART_DELAY_S = 1.0
 _CPU_SHARE = 0.125
 # CPU time that a table may spend at once, so that joins of fresh files do not delay publications.
 _MAX_CPU_CREDIT_S = 1.0
-# An engine that has committed waits 5 s for a publication with its commit.
+# Below the 5 s for which the response to an engine's commit waits for a publication.
 _MAX_PAUSE_S = 4.0
 
 

@@ -15,7 +15,7 @@ PRIMARY_ROLE = "primary"
 
 
 class SiteState(msgspec.Struct, kw_only=True):
-    """What a site is in its group. All fields but the epoch are None without a group."""
+    """State of a site in its failover group. All fields but the epoch are None without a group."""
 
     group: str | None = None
     site: str | None = None

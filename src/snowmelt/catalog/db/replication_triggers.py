@@ -26,7 +26,7 @@ _SELECT_ROLE = sa.select(model.failover_groups.c.role)
 _PREFIX = "snowmelt_"
 # New chunks are found by their sequence, so that a registration does not record each.
 _CHUNKS = model.chunks.name
-# Leases exclude processes of one site.
+# Leases are local to a site, and a read-only site must still write them.
 _UNGUARDED_TABLES = frozenset({model.leases.name})
 _OPERATIONS = ("INSERT", "UPDATE", "DELETE")
 _APPLYING = "EXISTS (SELECT 1 FROM failover_groups WHERE applying)"

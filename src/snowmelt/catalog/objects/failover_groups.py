@@ -2,7 +2,7 @@
 
 One site is the primary, the others follow it. A promotion makes a follower the primary of a new
 epoch: all client sequencers of the new epoch are above those of the old one, so no client can go on
-without opening its channels again. A primary that hears of a higher epoch is fenced.
+without opening its channels again. A primary that learns of a higher epoch is fenced.
 
 An offset token is reported only when a follower has it (`find_reported_channels`). A source may delete what
 it has sent up to a reported token, so a promotion must never lose one.
@@ -44,7 +44,7 @@ _CHANNEL_STATE = ("client_sequencer", "row_sequencer", "offset_token")
 
 
 class SiteRole(StrEnum):
-    """What this site is in its group."""
+    """Role of this site in its failover group."""
 
     PRIMARY = "primary"
     CLOSING = "closing"
@@ -420,7 +420,7 @@ def find_unreported_channels(
 
 @dataclass(frozen=True, slots=True)
 class ReplicationLag:
-    """How far replication is: seconds, None if they do not apply to this site."""
+    """Replication lag in seconds. A value that does not apply to this site is None."""
 
     group: str
     role: SiteRole

@@ -21,7 +21,7 @@ from snowmelt.schema.types import TableName
 
 FRESH, LATE, QUIET, NEVER = "fresh", "late", "quiet", "never"
 _QUIET_FACTOR = 12
-# Of the gaps between commits: a pause of some seconds is usual for every client.
+# Minimum of the usual gap between commits. Every client pauses for a few seconds.
 _MIN_GAP_S = 5.0
 _MIN_COMMITS = 5
 _RECENT_COMMITS = 60

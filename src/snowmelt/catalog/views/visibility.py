@@ -22,7 +22,7 @@ _TOKENS = _CONTENT | {"INSERT"}
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """What one role may see. None instead of a set of table IDs stands for all tables."""
+    """Tables that one role may see, by ID. None instead of a set means all tables."""
 
     role: str
     is_account_visible: bool
@@ -31,7 +31,7 @@ class Visibility:
     with_tokens: frozenset[int] | None
 
     def includes(self, table_id: int) -> bool:
-        """Return True if the role may know of a table."""
+        """Return True if the role may see that a table exists."""
         return self.tables is None or table_id in self.tables
 
     def can_read(self, table_id: int) -> bool:

@@ -89,7 +89,9 @@ def run(options: argparse.Namespace) -> int:
             f"quotes: {QUOTING_EXAMPLE}"
         )
     if options.once and not options.watch:
-        raise UserError("--once needs --watch: without it the load ends by itself.")
+        raise UserError(
+            "--once requires --watch. Add --watch, or omit --once: a load without --watch always ends."
+        )
     if is_remote(options):
         if options.create:
             raise UserError(

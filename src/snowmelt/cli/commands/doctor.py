@@ -609,7 +609,7 @@ def check_server_settings(settings: Settings) -> Iterator[CheckResult]:
         yield note(
             "tls",
             f"clients reach {settings.host} without TLS, so others on the network can read tokens and "
-            "rows; set SNOWMELT_TLS_CERT and SNOWMELT_TLS_KEY, unless a proxy in front speaks TLS",
+            "rows; set SNOWMELT_TLS_CERT and SNOWMELT_TLS_KEY, unless a proxy in front terminates TLS",
         )
 
 

@@ -64,8 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     endpoint = parser.add_argument_group("endpoint of s3:// sources")
     endpoint.add_argument("--endpoint", metavar="URL",
                           help="URL (default: the local service, http://127.0.0.1:9000)")  # fmt: skip
-    endpoint.add_argument("--access-key", help="access key ID (default: as in AWS tools)")
-    endpoint.add_argument("--secret-key", help="secret access key (default: as in AWS tools)")
+    endpoint.add_argument(
+        "--access-key", help="access key ID (default: AWS environment variables and files)"
+    )
+    endpoint.add_argument(
+        "--secret-key", help="secret access key (default: AWS environment variables and files)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """Kafka step of the demo: a connector streams a topic, and is killed once.
 
-The broker is the mock cluster of librdkafka, which `confluent-kafka` contains. It speaks Kafka's protocol on
+The broker is the mock cluster of librdkafka, which `confluent-kafka` contains. It implements Kafka's protocol on
 a loopback port and keeps its messages in the memory of this process.
 """
 

@@ -139,7 +139,7 @@ class RowSelection:
 
 
 class InvocationMode(StrEnum):
-    """How a function is called."""
+    """Form in which a function receives its arguments."""
 
     ROW = "row"
     BATCH = "batch"

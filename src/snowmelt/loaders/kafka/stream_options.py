@@ -1,4 +1,4 @@
-"""What a connector streams: topics, tables, formats, limits; and the names that follow from them."""
+"""Options of a Kafka stream (topics, tables, formats, limits), and names derived from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from snowmelt.errors import ConfigurationError
 
 
 class MessageFormat(StrEnum):
-    """How the bytes of a key or value are read."""
+    """Encoding of a message key or value."""
 
     JSON = "json"
     STRING = "string"
@@ -22,7 +22,7 @@ class MessageFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetadataOptions:
-    """The parts of RECORD_METADATA."""
+    """Selection of the parts of RECORD_METADATA."""
 
     is_enabled: bool = True
     has_topic: bool = True

@@ -204,8 +204,7 @@ class TokenStream:
         """Move past a required keyword or symbol and return it.
 
         Raises:
-            SelectError: If the next token is another one. The error has `code`, and its message names
-                `expected`.
+            SelectError: If the next token is another one. The message contains `expected`.
         """
         if not self.is_at(text):
             raise self.make_error(code, f"expected {expected}, got {self.current}")

@@ -401,7 +401,7 @@ class _Call:
 
     @property
     def is_json(self) -> bool:
-        """Whether its body is JSON."""
+        """True if the body of the request is JSON."""
         kind: str = self.headers.get("content-type", "")
         return kind.partition(";")[0].strip() == "application/json"
 

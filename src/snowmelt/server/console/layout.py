@@ -253,7 +253,7 @@ def text_field(name: str, label: str, value: str, **more: str | int | bool | Non
 
 
 def choice_field(name: str, label: str, value: str, choices: Iterable[tuple[str, str]]) -> Html:
-    """Return a labeled choice of (value, text)."""
+    """Return a labeled drop-down list. `choices` has the value and the text of each option."""
     options = [tag("option", text, value=each, selected=each == value) for each, text in choices]
     return tag("label", tag("span", label), tag("select", options, name=name))
 

@@ -34,7 +34,7 @@ _RETRY_MS = 2_000
 
 @dataclass(eq=False, slots=True)
 class _Shared:
-    """What was made for one page and role, and when."""
+    """Rendered regions of one page for one role, shared by its streams."""
 
     regions: Mapping[str, str] = field(default_factory=dict)
     made_at: float = float("-inf")

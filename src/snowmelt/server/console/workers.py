@@ -129,7 +129,7 @@ class ConsoleWorkers:
         """Run a SELECT.
 
         Raises:
-            SnowmeltError: If it fails, or takes longer than a query may.
+            SnowmeltError: If the task fails, or takes longer than `query_timeout_s`.
         """
         body = await self._run(msgspec.json.encode(task), self._settings.query_timeout_s)
         return msgspec.json.decode(body, type=SelectResult)
@@ -138,7 +138,7 @@ class ConsoleWorkers:
         """Return traces as JSON objects: chunks of a channel, or rows.
 
         Raises:
-            SnowmeltError: If it fails, or takes longer than a query may.
+            SnowmeltError: If the task fails, or takes longer than `query_timeout_s`.
         """
         body = await self._run(msgspec.json.encode(task), self._settings.query_timeout_s)
         return msgspec.json.decode(body, type=list[dict[str, Any]])
@@ -147,7 +147,7 @@ class ConsoleWorkers:
         """Return the calls of external functions.
 
         Raises:
-            SnowmeltError: If it fails, or takes longer than a query may.
+            SnowmeltError: If the task fails, or takes longer than `query_timeout_s`.
         """
         body = await self._run(msgspec.json.encode(task), self._settings.query_timeout_s)
         return msgspec.json.decode(body, type=CallsResult)

@@ -1,4 +1,4 @@
-"""What a service does for the failover group of its installation."""
+"""Child process for the failover group, and the fencing of a replaced primary at the start."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def has_group(database: Database) -> bool:
 
 
 def fence_if_replaced(database: Database) -> None:
-    """Ask the followers of a primary, before it accepts anything, whether one of them was promoted.
+    """Fence this primary if one of its followers was promoted. Runs before it accepts requests.
 
-    A follower that does not answer within two seconds holds nothing up. Replicas of a replication group
-    are never promoted.
+    A follower that does not respond within two seconds is skipped. Replicas of a replication group are
+    never promoted.
     """
     with database.reading() as connection:
         group = failover_groups.find_group(connection)

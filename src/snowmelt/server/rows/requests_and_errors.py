@@ -91,7 +91,7 @@ class RowApiRequest:
 
     @property
     def retry_count(self) -> int:
-        """How often the client has sent the request before."""
+        """Number of earlier attempts, by the client's count."""
         return parse_count(self.query.get("retryCount", "0"))
 
 

@@ -57,7 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--point", default="latest", help="verify: ID or time of the point (default: latest)"
     )
     parser.add_argument(
-        "--scratch", type=Path, metavar="FOLDER", help="verify: folder for the trial restoration"
+        "--scratch",
+        type=Path,
+        metavar="FOLDER",
+        help="verify: parent of the temporary folder of the restoration (default: the system's)",
     )
     parser.add_argument(
         "--keep",
