@@ -174,5 +174,7 @@ def test_columns_are_found_whatever_the_names_of_others(tmp_path: Path) -> None:
     for place, wanted in {2: 3, 4: 5, 5: 6, 6: 7, 7: 8}.items():
         found = answer(path, f"select s._{place} as a, s._7 as b from s3object s")
         assert found == f'{{"a":{wanted},"b":8}}\n'.encode()
-    found = answer(path, 'select s."s.x" as a, s.s.l[0].y as b, s.m.k as c, s.q as d from s3object s')
+    found = answer(
+        path, 'select s."s.x" as a, s.s.l[0].y as b, s.m.k as c, s.q as d from s3object s'
+    )
     assert found == b'{"a":3,"b":2,"c":4,"d":8}\n'
