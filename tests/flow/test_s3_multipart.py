@@ -180,6 +180,10 @@ def test_uploads_are_listed_by_key_and_age_in_pages(client: Any, bucket: str) ->
     grouped = client.list_multipart_uploads(Bucket=bucket, Delimiter="/")
     assert [each["Prefix"] for each in grouped["CommonPrefixes"]] == ["a/", "c/"]
     assert [each["Key"] for each in grouped["Uploads"]] == ["b", "b"]
+    pages = list(paginator.paginate(Bucket=bucket, Delimiter="/", PaginationConfig={"PageSize": 1}))
+    prefixes = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", [])]
+    assert prefixes == ["a/", "c/"]
+    assert [each["Key"] for page in pages for each in page.get("Uploads", [])] == ["b", "b"]
     beneath = client.list_multipart_uploads(Bucket=bucket, Prefix="a/")
     assert [each["Key"] for each in beneath["Uploads"]] == ["a/1", "a/2"]
 

@@ -33,6 +33,7 @@ _DATE_PART_NANOS = {
     "second": NANOS_PER_SECOND,
 }
 
+_UNKNOWN_OFFSETS = (None, "-00", "-0000", "-00:00")
 _OFFSET_PATTERN = r"(Z|[+-]\d\d(?::?\d\d)?)?"
 _ISO_PATTERN = re.compile(
     r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?"
@@ -162,7 +163,7 @@ def parse_iso_timestamp(text: str) -> Timestamp | None:
         year, month or "1", day or "1", hour or "0", minute or "0", second or "0"
     )
     minutes = _parse_offset_minutes(offset)
-    if local is None or (offset is not None and minutes is None and offset[1:3] != "00"):
+    if local is None or (minutes is None and offset not in _UNKNOWN_OFFSETS):
         return None
     digits = (fraction or "")[:_MAX_FRACTION_DIGITS]
     precision = sum(part is not None for part in (year, month, day, hour, second))

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.errors import make_skippable_row_error
+from snowmelt.select.errors import SelectError, make_skippable_row_error
 from snowmelt.select.timestamps import Timestamp, timestamp_to_string
 
 
@@ -142,7 +142,11 @@ def parse_boolean_text(text: str) -> bool | None:
 
 
 def format_value(value: object, dialect: Dialect) -> str:
-    """Format a value as text, as CSV output, `||` and CAST to STRING do."""
+    """Format a value as text, as CSV output, `||` and CAST to STRING do.
+
+    Raises:
+        SelectError: If a list or record is nested hundreds of levels deep.
+    """
     return _FORMATTERS.get(type(value), _format_other)(value, dialect)
 
 
@@ -180,12 +184,6 @@ def _format_null(_value: Any, dialect: Dialect) -> str:
     return "null" if dialect is Dialect.CEPH else ""
 
 
-def _format_nested(value: Any, dialect: Dialect) -> str:
-    return json.dumps(
-        _to_json_compatible(value, dialect), ensure_ascii=False, separators=(",", ":")
-    )
-
-
 def _format_other(value: Any, _dialect: Dialect) -> str:
     return "" if value is MISSING else str(value)
 
@@ -198,18 +196,58 @@ _FORMATTERS: dict[type, Callable[[Any, Dialect], str]] = {
     Decimal: lambda value, _dialect: format_decimal(value),
     Timestamp: timestamp_to_string,
     type(None): _format_null,
-    list: _format_nested,
-    dict: _format_nested,
+    list: lambda value, dialect: format_json(value, dialect),
+    dict: lambda value, dialect: format_json(value, dialect),
 }
 
 
-def _to_json_compatible(value: object, dialect: Dialect) -> object:
-    if isinstance(value, list):
-        return [_to_json_compatible(item, dialect) for item in value]
+def format_json(value: object, dialect: Dialect) -> str:
+    """Format a value as JSON. NaN and infinities are null.
+
+    Raises:
+        SelectError: If the value is nested hundreds of levels deep.
+    """
+    try:
+        return "".join(_list_json_tokens(value, dialect))
+    except RecursionError:
+        raise SelectError("JSONParsingError", "A value is nested too deep to be written.") from None
+
+
+def _list_json_tokens(value: object, dialect: Dialect) -> list[str]:
     if isinstance(value, dict):
-        return {str(name): _to_json_compatible(item, dialect) for name, item in value.items()}
-    if isinstance(value, Decimal):
-        return float(value)
+        return _list_json_object_tokens(value, dialect)
+    if isinstance(value, list):
+        items = [piece for item in value for piece in (",", *_list_json_tokens(item, dialect))]
+        return ["[", *items[1:], "]"]
+    return [_format_json_scalar(value, dialect)]
+
+
+def _list_json_object_tokens(value: dict[object, object], dialect: Dialect) -> list[str]:
+    fields: list[str] = []
+    for name, item in value.items():
+        if item is not MISSING:
+            fields += [",", _format_json_string(str(name)), ":", *_list_json_tokens(item, dialect)]
+    return ["{", *fields[1:], "}"]
+
+
+def _format_json_scalar(value: object, dialect: Dialect) -> str:
+    if isinstance(value, str):
+        return _format_json_string(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float | Decimal):
+        return _format_json_number(value, dialect)
     if isinstance(value, Timestamp):
-        return timestamp_to_string(value, dialect)
-    return value
+        return _format_json_string(format_value(value, dialect))
+    return str(value) if isinstance(value, int) else "null"
+
+
+def _format_json_number(value: float | Decimal, dialect: Dialect) -> str:
+    if isinstance(value, Decimal):
+        # `math.isfinite` would report a finite decimal beyond the range of floats as infinite.
+        return format_decimal(value) if value.is_finite() else "null"
+    return format_value(value, dialect) if math.isfinite(value) else "null"
+
+
+def _format_json_string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -293,7 +293,8 @@ _DIGIT_WIDTHS |= {"MS": (1, 3), "US": (1, 6)}
 _DATE_GROUPS = frozenset({"year", "short", "month", "name", "roman", "day", "ordinal", "julian"})
 # Fixed-width patterns. Arrow parses a template that consists only of these and literal text.
 _BULK_PATTERNS = {
-    "YYYY": "([0-9]{4})",
+    # `read` parses the years before 1000, and rejects the year 0, which Arrow accepts.
+    "YYYY": "([1-9][0-9]{3})",
     "MM": "(0[1-9]|1[0-2])",
     "DD": "(0[1-9]|[12][0-9]|3[01])",
     "HH24": "([01][0-9]|2[0-3])",

@@ -11,7 +11,7 @@
 `json_parser`: parser of JSON files and messages.
 `record_columns`: conversion of records of typed formats to columns.
 `avro`: parsers of Avro files and messages.
-`avro_logical_types`: exact readers of logical types, in place of those of fastavro.
+`avro_decoding`: exact readers of logical types and strict indexes, in place of those of fastavro.
 `parquet`: parsers of Parquet and ORC files.
 `warmup`: background compilation of the compiled readers, and their state.
 """

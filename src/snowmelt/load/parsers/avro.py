@@ -15,7 +15,12 @@ import fastavro
 import httpx
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.parsers.avro_logical_types import install_readers
+from snowmelt.load.parsers.avro_decoding import (
+    install_readers,
+    make_indexes_strict,
+    parse_avro_schema,
+    read_avro_message,
+)
 from snowmelt.load.parsers.record_columns import RecordEntry, RecordRowBuilder
 from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget, Records
 from snowmelt.load.portion import Portion
@@ -101,7 +106,9 @@ class AvroParser:
             return
         entries: list[RecordEntry] = []
         try:
-            for block in fastavro.block_reader(cast("Any", source)):
+            blocks = fastavro.block_reader(cast("Any", source))
+            make_indexes_strict(blocks.writer_schema)
+            for block in blocks:
                 for record in block:
                     entries.append(RecordEntry(block.offset, None, _wrap_unnamed_value(record)))
                     if len(entries) >= _BATCH_RECORDS:
@@ -136,7 +143,7 @@ class AvroMessageParser:
         self._schema: Any = None
         if options.external_schema:
             try:
-                self._schema = fastavro.parse_schema(json.loads(options.external_schema))
+                self._schema = parse_avro_schema(json.loads(options.external_schema))
             except (ValueError, fastavro.schema.SchemaParseException) as error:
                 reason = f"external_schema is not an Avro schema: {error}"
                 raise LoadRefused(what="KAFKAAVROPARSER", reason=reason) from None
@@ -169,18 +176,17 @@ class AvroMessageParser:
 
     def _decode_value(self, message: bytes) -> object:
         if self._options.with_metadata:
-            (record,) = list(fastavro.reader(io.BytesIO(message)))
+            records = fastavro.reader(io.BytesIO(message))
+            make_indexes_strict(records.writer_schema)
+            (record,) = list(records)
             return record
-        schema, body = self._schema, io.BytesIO(message)
+        schema, body = self._schema, message
         if schema is None:
-            frame = body.read(_REGISTRY_HEADER_BYTES)
+            frame, body = message[:_REGISTRY_HEADER_BYTES], message[_REGISTRY_HEADER_BYTES:]
             if len(frame) < _REGISTRY_HEADER_BYTES or frame[0]:
                 raise ValueError("expected a zero byte and a four-byte schema ID at the start")
             schema = self._fetch_schema(int.from_bytes(frame[1:], "big"))
-        value = fastavro.schemaless_reader(body, schema, None)
-        if body.read(1):
-            raise ValueError("bytes follow the record")
-        return value
+        return read_avro_message(body, schema)
 
     def _fetch_schema(self, schema_id: int) -> Any:
         known = self._schemas.get(schema_id)
@@ -188,7 +194,7 @@ class AvroMessageParser:
             url = f"{self._options.schema_registry_url.rstrip('/')}/schemas/ids/{schema_id}"
             try:
                 answer = httpx.get(url, timeout=_REGISTRY_TIMEOUT_S).raise_for_status()
-                known = fastavro.parse_schema(json.loads(answer.json()["schema"]))
+                known = parse_avro_schema(json.loads(answer.json()["schema"]))
             except (httpx.HTTPError, ValueError, KeyError) as error:
                 raise PhaseFailed(reason=f"no schema {schema_id} at {url}: {error}") from None
             self._schemas[schema_id] = known

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import importlib
-import io
 import json
 from collections.abc import Callable
 from decimal import Decimal
@@ -20,7 +19,11 @@ from google.protobuf import (
 )
 from google.protobuf.message import DecodeError, Message
 
-from snowmelt.load.parsers.avro_logical_types import install_readers
+from snowmelt.load.parsers.avro_decoding import (
+    install_readers,
+    parse_avro_schema,
+    read_avro_message,
+)
 from snowmelt.loaders.kafka.message_rows import DecodedValue, MessageInvalid
 from snowmelt.loaders.kafka.schema_registry import (
     RegisteredSchema,
@@ -78,16 +81,13 @@ class AvroDecoder:
         schema = self._schemas.get(schema_id)
         if schema is None:
             schema = self._schemas[schema_id] = self._load_schema(schema_id)
-        body = io.BytesIO(content)
         try:
-            record: Any = fastavro.schemaless_reader(body, schema, None)
+            value = read_avro_message(content, schema)
         except _AVRO_ERRORS as error:
             problem = str(error) or type(error).__name__
             reason = f"it is not a value of Avro schema {schema_id}: {problem}"
             raise MessageInvalid(reason) from error
-        if body.read(1):
-            raise MessageInvalid(f"bytes follow the value of Avro schema {schema_id}")
-        return DecodedValue(record["value"], schema_id)
+        return DecodedValue(value, schema_id)
 
     def _load_schema(self, schema_id: int) -> Any:
         registered = self._registry.fetch_schema(schema_id)
@@ -97,11 +97,7 @@ class AvroDecoder:
             _load_references(
                 self._registry, registered, lambda _, each: _define_avro_types(each, named)
             )
-            # fastavro loses the referenced types of a schema that is a union or a name. A record with one
-            # field has the same encoding as the field.
-            fields = [{"name": "value", "type": json.loads(registered.text)}]
-            record = {"type": "record", "name": "snowmelt_value", "fields": fields}
-            return fastavro.parse_schema(record, named_schemas=named)
+            return parse_avro_schema(json.loads(registered.text), named)
         except MessageInvalid:
             raise
         except (*_AVRO_ERRORS, fastavro.schema.SchemaParseException) as error:

@@ -9,10 +9,7 @@ JSON: numbers keep every digit, timestamps are strings, NaN and infinities are n
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -22,7 +19,6 @@ from numpy.typing import NDArray
 from snowmelt.kernels.csv_tokenizer import CsvRules
 from snowmelt.kernels.slices import PADDING_BYTES, Bytes, Positions, StringSlices, view_bytes
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.block_executor import SelectedRecords, StarValue
 from snowmelt.select.kernels.output import (
     SPECIAL_BYTE_COUNT,
@@ -34,8 +30,8 @@ from snowmelt.select.kernels.output import (
 from snowmelt.select.kernels.timestamps import format_timestamps
 from snowmelt.select.request import CsvOutput, JsonOutput
 from snowmelt.select.sql.bound_query import BoundQuery
-from snowmelt.select.timestamps import Timestamp, TimestampPrecision
-from snowmelt.select.values import MISSING, format_decimal, format_value
+from snowmelt.select.timestamps import TimestampPrecision
+from snowmelt.select.values import MISSING, format_json, format_value
 from snowmelt.select.vector.operands_and_frames import vector_to_values
 from snowmelt.select.vectors import TimestampVector, ValueVector, VectorKind
 
@@ -161,7 +157,7 @@ class CsvSerializer:
         elif isinstance(value, str):
             text = value.encode("utf-8", "surrogateescape")
         else:
-            text = format_csv_value(value, self._dialect).encode("utf-8", "surrogateescape")
+            text = format_value(value, self._dialect).encode("utf-8", "surrogateescape")
         if self._mode == _QUOTE_NEVER or (
             self._mode == _QUOTE_AS_NEEDED and self._bytes_needing_quotes.isdisjoint(text)
         ):
@@ -342,7 +338,7 @@ def _format_vector(vector: ValueVector, dialect: Dialect) -> StringSlices:
             if vector.kind is VectorKind.TIMESTAMP
             else vector.array.tolist()
         )
-        items = ",".join([format_csv_value(value, dialect) for value in values])
+        items = ",".join([format_value(value, dialect) for value in values])
         text = view_bytes(f"[{items}]".encode())
     return StringSlices(text, *split_list_items(text, len(vector)), flags)
 
@@ -395,62 +391,4 @@ def encode_json_value(value: object, dialect: Dialect) -> bytes:
     Raises:
         SelectError: If the value is nested hundreds of levels deep.
     """
-    return _format_json(value, dialect).encode("utf-8", "surrogateescape")
-
-
-def format_csv_value(value: object, dialect: Dialect) -> str:
-    """Format a value as a CSV field. Lists and records are formatted as JSON.
-
-    Raises:
-        SelectError: If the value is nested hundreds of levels deep.
-    """
-    if isinstance(value, list | dict):
-        return _format_json(value, dialect)
-    return format_value(value, dialect)
-
-
-def _format_json(value: object, dialect: Dialect) -> str:
-    try:
-        return "".join(_list_json_tokens(value, dialect))
-    except RecursionError:
-        raise SelectError("JSONParsingError", "A value is nested too deep to be written.") from None
-
-
-def _list_json_tokens(value: object, dialect: Dialect) -> list[str]:
-    if isinstance(value, dict):
-        return _list_json_object_tokens(value, dialect)
-    if isinstance(value, list):
-        items = [piece for item in value for piece in (",", *_list_json_tokens(item, dialect))]
-        return ["[", *items[1:], "]"]
-    return [_format_json_scalar(value, dialect)]
-
-
-def _list_json_object_tokens(value: dict[object, object], dialect: Dialect) -> list[str]:
-    fields: list[str] = []
-    for name, item in value.items():
-        if item is not MISSING:
-            fields += [",", _format_json_string(str(name)), ":", *_list_json_tokens(item, dialect)]
-    return ["{", *fields[1:], "}"]
-
-
-def _format_json_scalar(value: object, dialect: Dialect) -> str:
-    if isinstance(value, str):
-        return _format_json_string(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float | Decimal):
-        return _format_json_number(value, dialect)
-    if isinstance(value, Timestamp):
-        return _format_json_string(format_value(value, dialect))
-    return str(value) if isinstance(value, int) else "null"
-
-
-def _format_json_number(value: float | Decimal, dialect: Dialect) -> str:
-    if isinstance(value, Decimal):
-        # `math.isfinite` would report a finite decimal beyond the range of floats as infinite.
-        return format_decimal(value) if value.is_finite() else "null"
-    return format_value(value, dialect) if math.isfinite(value) else "null"
-
-
-def _format_json_string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return format_json(value, dialect).encode("utf-8", "surrogateescape")

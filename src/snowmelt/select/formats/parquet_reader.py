@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -91,6 +92,11 @@ def _can_match_range(op: str, literal: Any, minimum: Any, maximum: Any) -> bool:
         return _range_overlaps(op, low < wanted, low == wanted, high > wanted, high == wanted)
     if not all(isinstance(each, int | float | Decimal) for each in (literal, minimum, maximum)):
         return True
+    if isinstance(minimum, float):
+        if math.isnan(minimum) or math.isnan(maximum):
+            return True
+        # As in a record, a decimal and a float compare as floats.
+        literal = float(literal) if isinstance(literal, Decimal) else literal
     return _range_overlaps(
         op,
         minimum < literal,
@@ -356,7 +362,7 @@ class ParquetObjectReader:
         schema = parquet.schema_arrow
         every = tuple(range(len(schema.names)))
         columns = every if all_fields or query.star else query.columns
-        leaves = _list_leaf_indexes(parquet, schema)
+        leaves = _list_leaf_indexes(schema)
         bounds, all_known = extract_column_bounds(query.where, schema)
         places = {at: leaf[0] for at, leaf in enumerate(leaves) if len(leaf) == 1}
         for number in range(parquet.metadata.num_row_groups):
@@ -370,20 +376,21 @@ class ParquetObjectReader:
             self._check_row_group_size(
                 number, sum(group.column(at).total_uncompressed_size for at in needed)
             )
-            yield from self._read_row_group(number, columns, [schema.names[at] for at in columns])
+            yield from self._read_row_group(number, columns, needed)
 
     def close(self) -> None:
         """Stop reading."""
         self._file.closing = True
 
     def _read_row_group(
-        self, row_group_index: int, column_indexes: Sequence[int], names: Sequence[str]
+        self, row_group_index: int, column_indexes: Sequence[int], leaf_indexes: list[int]
     ) -> Iterator[ParquetReadUnit]:
         try:
-            batches = self._parquet.iter_batches(
+            # A name may be that of several columns, or the path of a nested one.
+            batches = self._parquet.reader.iter_batches(
                 _BATCH_ROWS,
                 row_groups=[row_group_index],
-                columns=list(names),
+                column_indices=leaf_indexes,
                 use_threads=self._settings.threads != 1,
             )
             for batch in batches:
@@ -538,15 +545,21 @@ class _ArrowSourceFile(io.RawIOBase):
         return bytes(buffer) if filled == size else bytes(buffer[:filled])
 
 
-def _list_leaf_indexes(parquet: pq.ParquetFile, schema: pa.Schema) -> list[list[int]]:
+def _list_leaf_indexes(schema: pa.Schema) -> list[list[int]]:
     """Return the leaf column indexes of each top-level column."""
-    found: list[list[int]] = [[] for _ in schema.names]
-    by_name = {name: at for at, name in enumerate(schema.names)}
-    for leaf in range(len(parquet.schema)):
-        top = parquet.schema.column(leaf).path.split(".")[0]
-        if top in by_name:
-            found[by_name[top]].append(leaf)
+    found: list[list[int]] = []
+    end = 0
+    for field in schema:
+        start, end = end, end + _count_leaves(field.type)
+        found.append(list(range(start, end)))
     return found
+
+
+def _count_leaves(arrow_type: pa.DataType) -> int:
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        return _count_leaves(arrow_type.storage_type)
+    children = [arrow_type.field(at) for at in range(arrow_type.num_fields)]
+    return sum(_count_leaves(child.type) for child in children) if children else 1
 
 
 def _parquet_read_error(error: Exception) -> SelectError:

@@ -247,6 +247,8 @@ def list_uploads(call: AuthorizedS3Request) -> ASGIApp:
             at = key.find(delimiter, len(prefix)) if delimiter else -1
             group = None if at < 0 else key[: at + len(delimiter)]
             if group is not None and (group in groups or group == key_marker):
+                # The next page begins after the uploads of the group.
+                after = (key, upload.upload_id)
                 continue
             if len(found) + len(groups) == most:
                 truncated = True

@@ -146,6 +146,15 @@ def test_a_failing_expression_names_itself_and_the_record() -> None:
     assert "2024-02-03" in text
 
 
+def test_a_template_rejects_the_year_0_in_any_block() -> None:
+    for blanks in ("", " "):
+        sql = "TO_CHAR(TO_DATE(CASE WHEN m = 6 THEN '{0}' ELSE '{1}{0}' END, '{2}'), '{2}')"
+        year_1 = sql.format("0001-05-05", blanks, "YYYY-MM-DD")
+        assert computed(year_1, TEXT) == ["0001-05-05"] * 3
+        with pytest.raises(LoadFailed, match="there is no year 0"):
+            computed(sql.format("0000-05-05", blanks, "YYYY-MM-DD"), TEXT)
+
+
 def test_a_value_that_its_column_does_not_take_names_the_record() -> None:
     with pytest.raises(LoadFailed, match=r"a\.csv, column X AS s, record 1: .*'ab'"):
         shaper("s", NUMBER).project(block(), 0, InputFile("a.csv"))

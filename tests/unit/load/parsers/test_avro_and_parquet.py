@@ -128,6 +128,35 @@ def test_avro_times_are_exact_or_rejected() -> None:
             assert (rows, "are not a time of day" in reason) == ([], True)
 
 
+def test_a_negative_index_of_a_union_or_enum_is_no_value() -> None:
+    text = Column("X", LogicalType.TEXT, 1)
+    enum = {"type": "enum", "name": "e", "symbols": ["A", "B"]}
+    array = {"type": "array", "items": ["null", enum]}
+    kinds: list[tuple[Any, list[int], str]] = [
+        (["null", "string"], [-1, 0], ""),
+        (["null", "string"], [-2], ""),
+        (enum, [-1], ""),
+        (enum, [1], "B"),
+        (["null", enum], [1, 0], "A"),
+        (["null", enum], [1, -1], ""),
+        (array, [1, -2, 0], ""),
+        (array, [1, 1, 1, 0], '["B"]'),
+    ]
+    for kind, numbers, value in kinds:
+        data = b"".join(map(encode_long, numbers))
+        rows, reason = load_avro_value(kind, data, text)
+        assert rows == ([[value]] if value else [])
+        assert ("is negative" in reason) is not bool(value)
+    broken = avro(GOOD, codec="null").replace(b"\x02\x02x", b"\x01\x02x")
+    for parser in ("avro", "kafkaavroparser"):
+        if parser == "avro":
+            with pytest.raises(PhaseFailed, match="the index -1 of a union or enum is negative"):
+                load(parser, broken, SCHEMA)
+        else:
+            _, rejects = load_records(parser, [broken], SCHEMA, with_metadata=True)
+            assert "the index -1 of a union or enum is negative" in rejects[0].reason
+
+
 def test_a_broken_avro_file_fails_with_its_reason() -> None:
     for data in (avro(GOOD)[:-5], b"garbage", avro(GOOD)[:20]):
         with pytest.raises(PhaseFailed, match="not an Avro file, or broken"):

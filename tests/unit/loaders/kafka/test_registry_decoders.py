@@ -178,6 +178,7 @@ def test_invalid_messages_and_schemas_have_a_reason(
     good = official.register_schema("good", Schema('"string"', "AVRO"))
     broken = registry.register("broken", {"schema": '{"type": "nothing"}'})
     text = registry.register("text", {"schema": 'syntax = "proto3";', "schemaType": "PROTOBUF"})
+    union = official.register_schema("union", Schema('["null", "string"]', "AVRO"))
     avro, protobuf = AvroDecoder(client), ProtobufDecoder(client)
     assert avro.decode(frame(good, b"\x02a")).value == "a"
     for decoder, data, reason in (
@@ -185,6 +186,7 @@ def test_invalid_messages_and_schemas_have_a_reason(
         (avro, b'{"id": 1}', "expected a zero byte and a four-byte schema ID at its start, got 7b"),
         (avro, frame(good, b"\x04a"), "not a value of Avro schema 1"),
         (avro, frame(good, b"\x02ab"), "bytes follow"),
+        (avro, frame(union, b"\x01\x02a"), "the index -1 of a union or enum is negative"),
         (avro, frame(999, b""), "no /schemas/ids/999"),
         (avro, frame(broken, b""), "schema 2 is not an Avro schema"),
         (avro, frame(text, b""), "schema 3 is of type PROTOBUF, expected AVRO"),

@@ -314,3 +314,18 @@ def test_half_of_a_surrogate_pair_is_the_replacement_character(
 def test_what_is_no_json_stays_so_beside_half_of_a_pair() -> None:
     with pytest.raises(RECORD_DECODE_ERRORS):
         decode_record(memoryview(rb'{"a": "\ud83d"'))
+
+
+def test_a_nested_value_as_text_is_what_the_output_shows() -> None:
+    text = b'{"a":[0.12345678901234567890123,12345678901234567890123,1e400,"\xc3\xa9",null],"b":{"c":1.10}}\n'
+    for column in ("s.a", "s.b"):
+        shown, cast, joined = (
+            b"".join(
+                open_local_select(
+                    SelectRequest(f"select {form} from s3object s", JsonInput(lines=True)),
+                    io.BytesIO(text),
+                ).stream_payloads()
+            )
+            for form in (column, f"cast({column} as string)", f"'' || {column}")
+        )
+        assert cast == joined == shown

@@ -146,3 +146,35 @@ def test_binary_values_are_texts_or_refused(tmp_path: Path) -> None:
             SelectError, match="A value of a binary column is not valid UTF-8 at byte 1"
         ):
             answer(tmp_path / "bytes.parquet", statement)
+
+
+def test_row_groups_are_skipped_only_if_no_record_would_match(tmp_path: Path) -> None:
+    values = [0.1, 0.3, -0.0, 1e300, float("nan"), 2.0]
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": values, "n": range(len(values))}), path, row_group_size=1)
+    for literal in ("0.1", "0.3", "0", "0.0", "2", "2.0", "1e300", "0.30000000000000001"):
+        for sign in ("=", "<", "<=", ">", ">="):
+            for condition in (f"s.x {sign} {literal}", f"{literal} {sign} s.x"):
+                pruned = answer(path, f"select s.n from s3object s where {condition}")
+                every = answer(path, f"select s.n from s3object s where ({condition}) or s.n < 0")
+                assert pruned == every, condition
+
+
+def test_columns_are_found_whatever_the_names_of_others(tmp_path: Path) -> None:
+    columns = {
+        "s": pa.array([{"x": 1, "l": [{"y": 2}]}]),
+        "s.x": pa.array([3]),
+        "m": pa.array([[("k", 4)]], pa.map_(pa.string(), pa.int64())),
+        "s.l.list.element": pa.array([5]),
+        "z": pa.array([6]),
+    }
+    arrays, names = [*columns.values(), pa.array([7]), pa.array([8])], [*columns, "z", "q"]
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_arrays(arrays, names=names), path)
+    for place, wanted in {2: 3, 4: 5, 5: 6, 6: 7, 7: 8}.items():
+        found = answer(path, f"select s._{place} as a, s._7 as b from s3object s")
+        assert found == f'{{"a":{wanted},"b":8}}\n'.encode()
+    found = answer(
+        path, 'select s."s.x" as a, s.s.l[0].y as b, s.m.k as c, s.q as d from s3object s'
+    )
+    assert found == b'{"a":3,"b":2,"c":4,"d":8}\n'

@@ -1,0 +1,130 @@
+"""Exact decoding of Avro: readers of logical types, and strict indexes of unions and enums.
+
+fastavro rounds a decimal with more digits than its precision, wraps a negative time of day, and reads
+timestamps in nanoseconds as integers. `install_readers` registers exact readers for the process. It
+also counts negative indexes of unions and enums from the end, so that bytes of another schema become
+values. Schemas from `parse_avro_schema` reject them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from decimal import Context, Decimal
+from typing import Any, SupportsIndex, cast
+
+import fastavro
+import fastavro.read
+
+from snowmelt.schema.conversion.arrow_to_python import nanoseconds_to_datetime
+
+_DAY_US = 86_400_000_000
+_EXACT = Context(prec=1_000_000, Emax=1_000_000, Emin=-1_000_000)
+
+
+def install_readers() -> None:
+    """Register the readers with fastavro."""
+    # fastavro documents this dictionary for additional logical types.
+    readers = cast("dict[str, Any]", fastavro.read.LOGICAL_READERS)
+    readers["bytes-decimal"] = readers["fixed-decimal"] = _read_decimal
+    readers["int-time-millis"] = _read_time_millis
+    readers["long-time-micros"] = _read_time_micros
+    readers["long-timestamp-nanos"] = _read_timestamp_nanos
+    readers["long-local-timestamp-nanos"] = _read_local_timestamp_nanos
+
+
+def _read_decimal(data: bytes, schema: Any, _: Any = None) -> Decimal:
+    unscaled = Decimal(int.from_bytes(data, "big", signed=True))
+    return unscaled.scaleb(-schema.get("scale", 0), _EXACT)
+
+
+def _read_time_millis(data: int, schema: Any, _: Any = None) -> dt.time:
+    return _read_time_micros(data * 1000, schema)
+
+
+def _read_time_micros(data: int, schema: Any, _: Any = None) -> dt.time:
+    if not 0 <= data < _DAY_US:
+        raise ValueError(
+            f"{schema['logicalType']}: {data} microseconds are not a time of day; expected 0 to 86,399,999,999"
+        )
+    return (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=data)).time()
+
+
+def _read_timestamp_nanos(data: int, _schema: Any, _: Any = None) -> dt.datetime:
+    return nanoseconds_to_datetime(data, dt.UTC)
+
+
+def _read_local_timestamp_nanos(data: int, _schema: Any, _: Any = None) -> dt.datetime:
+    return nanoseconds_to_datetime(data, None)
+
+
+# --- Schemas with strict indexes, and messages.
+
+
+class _StrictList(list[Any]):
+    """Branches of a union, or symbols of an enum. A negative index is an error.
+
+    fastavro adds the length to a negative index before it asks for the item, hence the length 0.
+    """
+
+    def __len__(self) -> int:
+        return 0
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getitem__(self, index: Any) -> Any:
+        if cast("SupportsIndex", index).__index__() < 0:
+            raise IndexError(f"the index {index} of a union or enum is negative")
+        return super().__getitem__(index)
+
+
+def make_indexes_strict(parsed: Any) -> None:
+    """Change a schema that fastavro has parsed, so that its readers reject negative indexes.
+
+    A union at the top of the schema is not changed.
+    """
+    pending, seen = [parsed], set()
+    while pending:
+        schema = pending.pop()
+        if id(schema) in seen:
+            continue
+        seen.add(id(schema))
+        if isinstance(schema, list):
+            pending += list.__iter__(schema)
+        elif isinstance(schema, dict):
+            for key in ("type", "items", "values", "symbols"):
+                if isinstance(schema.get(key), list):
+                    schema[key] = _StrictList(schema[key])
+                pending.append(schema.get(key))
+            pending.append(schema.get("fields"))
+            pending += schema.get("__named_schemas", {}).values()
+
+
+def parse_avro_schema(schema: Any, named: dict[str, Any] | None = None) -> Any:
+    """Parse the schema of messages, for `read_avro_message`. `named` has the types that it refers to.
+
+    Raises:
+        Exception: As `fastavro.parse_schema`.
+    """
+    # fastavro loses the referenced types of a schema that is a union or a name. A record with one
+    # field has the same encoding as the field.
+    fields = [{"name": "value", "type": schema}]
+    record = {"type": "record", "name": "snowmelt_value", "fields": fields}
+    parsed = fastavro.parse_schema(record, named_schemas={} if named is None else named)
+    make_indexes_strict(parsed)
+    return parsed
+
+
+def read_avro_message(data: bytes, parsed_schema: Any) -> object:
+    """Return the value of a message.
+
+    Raises:
+        ValueError: If bytes follow the value.
+        Exception: As `fastavro.schemaless_reader`, if the bytes do not match the schema.
+    """
+    body = io.BytesIO(data)
+    record: Any = fastavro.schemaless_reader(body, parsed_schema, None)
+    if body.read(1):
+        raise ValueError("bytes follow the record")
+    return record["value"]
