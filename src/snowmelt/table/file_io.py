@@ -157,7 +157,7 @@ class BufferedOutputFile(OutputFile):
     def __init__(self, target: OutputFile) -> None:
         super().__init__(target.location)
         self._target = target
-        self._stream = _KeptStream()
+        self._stream = _RetainedStream()
 
     def __len__(self) -> int:
         """Return the number of bytes written so far."""
@@ -167,10 +167,10 @@ class BufferedOutputFile(OutputFile):
         """Return True if the other file exists."""
         return self._target.exists()
 
-    def create(self, overwrite: bool = False) -> _KeptStream:
+    def create(self, overwrite: bool = False) -> _RetainedStream:
         """Return a stream in memory."""
         del overwrite
-        self._stream = _KeptStream()
+        self._stream = _RetainedStream()
         return self._stream
 
     def to_input_file(self) -> InputFile:
@@ -183,7 +183,7 @@ class BufferedOutputFile(OutputFile):
             stream.write(self._stream.getvalue())
 
 
-class _KeptStream(io.BytesIO):
+class _RetainedStream(io.BytesIO):
     """Stream in memory whose content outlasts `close`."""
 
     def close(self) -> None:
