@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import hashlib
 import secrets
 import tempfile
 import threading
@@ -41,6 +42,7 @@ from snowmelt.backup.destination import (
     report_nothing,
 )
 from snowmelt.backup.manifests import (
+    PLAIN_KINDS,
     ChannelAtPoint,
     ExportedTable,
     FileKind,
@@ -376,11 +378,15 @@ class _Copier:
         self._progress = progress
         self._existing = destination.list_objects()
         # Reuse applies to files of the same deployment only: a restored one may have other content
-        # under the same path.
+        # under the same path. Sites of a failover group are one deployment, but their metadata of
+        # native tables has the URLs of their own warehouses.
         with source.database.reading() as connection:
             self._deployment_id = leases.read_deployment_id(connection)
+        self._warehouse_root = source.warehouse.to_address("")
+        root_id = hashlib.sha256(self._warehouse_root.encode()).hexdigest()[:16]
+        self._journal_folder = f"{self._deployment_id}-{root_id}"
         self._known = self._read_known_files()
-        self._run = f"{self._deployment_id}/{secrets.token_hex(8)}"
+        self._run = f"{self._journal_folder}/{secrets.token_hex(8)}"
         self._mutex = threading.Lock()
         self.copied_objects = 0
         self.copied_bytes = 0
@@ -445,9 +451,11 @@ class _Copier:
         points = self._destination.list_points()
         ours = [point for point in points if point.deployment_id == self._deployment_id]
         for point in ours[-1:]:
+            has_same_urls = point.warehouse_root == self._warehouse_root
             for entry in read_inventory(self._destination, point):
-                known[entry.store, entry.path] = entry.stored
-        for entry in self._destination.read_journals(str(self._deployment_id)):
+                if has_same_urls or entry.kind in PLAIN_KINDS:
+                    known[entry.store, entry.path] = entry.stored
+        for entry in self._destination.read_journals(self._journal_folder):
             known[entry.store, entry.path] = entry.stored
         return known
 

@@ -17,6 +17,8 @@ FORMAT_VERSION = 1
 StoreName = Literal["stage", "warehouse", "bucket"]
 # Kinds of files. A restoration rewrites the URLs in `metadata`, `list` and `manifest` files.
 FileKind = Literal["blob", "data", "metadata", "list", "manifest", "object"]
+# Kinds of files without URLs.
+PLAIN_KINDS: frozenset[FileKind] = frozenset({"blob", "data", "object"})
 
 
 class BackupRejected(UserError):

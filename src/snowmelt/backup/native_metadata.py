@@ -24,7 +24,7 @@ from pyiceberg.manifest import (
 )
 
 from snowmelt.backup.manifests import BackupRejected, FileKind, SourceDamaged
-from snowmelt.table.file_io import make_file_io
+from snowmelt.table.file_io import BufferedOutputFile, make_file_io
 from snowmelt.table.iceberg import load_native_table
 from snowmelt.table.snapshot_publication import copy_manifest
 
@@ -127,15 +127,17 @@ def convert_manifest_list(
     with AvroFile[ManifestFile](_local_io(local).new_input(str(local))) as original:
         header = dict(original.header.meta)
     parent = header.get("parent-snapshot-id", "null")
+    buffer = BufferedOutputFile(output)
     with write_manifest_list(
         2,
-        output,
+        buffer,
         int(header["snapshot-id"]),
         None if parent == "null" else int(parent),
         int(header["sequence-number"]),
         _COMPRESSION,
     ) as writer:
         writer.add_manifests([convert(manifest) for manifest in read_local_list(local)])
+    buffer.flush()
 
 
 def read_local_list(local: Path) -> Iterator[ManifestFile]:

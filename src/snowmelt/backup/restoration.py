@@ -40,6 +40,7 @@ from snowmelt.backup.destination import (
     write_verified,
 )
 from snowmelt.backup.manifests import (
+    PLAIN_KINDS,
     BackupDamaged,
     BackupRejected,
     InventoryEntry,
@@ -81,7 +82,6 @@ _THREADS = 4
 # two restorations of the same point differ.
 _SEQUENCERS_PER_LINE = 2**32
 _LINES_SINCE = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-_PLAIN_KINDS = frozenset({"blob", "data", "object"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ def _restore_files(
     plain: list[InventoryEntry] = []
     metadata: list[InventoryEntry] = []
     for entry in read_inventory(destination, point):
-        is_plain = addresses.changes_nothing or entry.kind in _PLAIN_KINDS
+        is_plain = addresses.changes_nothing or entry.kind in PLAIN_KINDS
         (plain if is_plain else metadata).append(entry)
     done_bytes = 0
 

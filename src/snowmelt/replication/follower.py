@@ -7,6 +7,7 @@ import contextlib
 import io
 import logging
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -40,6 +41,7 @@ from snowmelt.errors import (
 from snowmelt.failpoints import Failpoint
 from snowmelt.replication.object_copy import ObjectCopier, ObjectTarget, ReadRange
 from snowmelt.replication.protocol import (
+    FOLLOWER_LEASE,
     PullRequest,
     PullResponse,
     ReadBlobsRequest,
@@ -48,14 +50,17 @@ from snowmelt.replication.protocol import (
     ReadResponse,
 )
 from snowmelt.replication.state_export import delete_confirmed_changes
-from snowmelt.replication.state_import import StateImporter, list_needed_objects
+from snowmelt.replication.state_import import (
+    StateImporter,
+    StateUnusable,
+    list_needed_objects,
+)
 from snowmelt.wire.sites import PULL_PATH, READ_BLOBS_PATH, READ_PATH
 
 _log = logging.getLogger("snowmelt.replication")
 
 _TIMEOUT_S = 30.0
 _LONG_POLL_S = 1.0
-_LEASE_NAME = "replica"
 _LEASE_TTL_S = 10.0
 # How often a primary whose followers are silent asks whether one of them was promoted.
 _PEER_INTERVAL_S = 2.0
@@ -158,7 +163,7 @@ class SiteWorker:
                 self._lease_until = now + _LEASE_TTL_S
                 return True
             self._lease = leases.acquire_lease(
-                connection, _LEASE_NAME, self._owner, ttl_s=_LEASE_TTL_S, now=instant
+                connection, FOLLOWER_LEASE, self._owner, ttl_s=_LEASE_TTL_S, now=instant
             )
         self._lease_until = now + _LEASE_TTL_S
         # Another process may have followed meanwhile.
@@ -231,7 +236,8 @@ class SiteWorker:
     def _take_state(
         self, group: FailoverGroup, transport: Transport, response: PullResponse
     ) -> None:
-        last_sign = self._clock.monotonic()
+        lease, last_sign = self._lease, self._clock.monotonic()
+        progress_lock = threading.Lock()
 
         def read_range(store: StoreName, path: str, offset: int) -> tuple[int, bytes]:
             body = ReadRequest(group=group.name, store=store, path=path, offset=offset)
@@ -246,20 +252,27 @@ class SiteWorker:
 
         def on_copied(size: int) -> None:
             nonlocal last_sign
-            self.copied_bytes += size
-            now = self._clock.monotonic()
-            if response.since is None and now - last_sign > FOLLOWER_TTL_S:
-                last_sign = now
-                request = self._make_request(group)
-                request.keeps = True
-                _pull(transport, request)
-                self._hold_lease()
+            with progress_lock:
+                self.copied_bytes += size
+                now = self._clock.monotonic()
+                if response.since is None and now - last_sign > FOLLOWER_TTL_S:
+                    last_sign = now
+                    request = self._make_request(group)
+                    request.keeps = True
+                    _pull(transport, request)
+                if not self._hold_lease() or self._lease != lease:
+                    raise StateUnusable(reason="another process of this site follows the primary")
 
         with contextlib.closing(_open_content(response, read_range)) as content:
             failpoints.hit_failpoint(Failpoint.REPLICA_RECEIVED)
             target = ObjectTarget(self._source.stage, self._source.warehouse, self._source.bucket)
             copier = ObjectCopier(
-                target, read_range, read_blobs, response.warehouse_root, on_copied
+                target,
+                read_range,
+                read_blobs,
+                response.warehouse_root,
+                on_copied,
+                trusts_metadata=response.since is not None,
             )
             copier.copy(list_needed_objects(content))
             failpoints.hit_failpoint(Failpoint.REPLICA_COPIED)
@@ -270,7 +283,7 @@ class SiteWorker:
                 self._key,
                 self._clock.now,
             )
-            reported = importer.apply(response, content)
+            reported = importer.apply(response, content, lease)
         failpoints.hit_failpoint(Failpoint.REPLICA_APPLIED)
         self._unconfirmed = reported
         if response.since is None:

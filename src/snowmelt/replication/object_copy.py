@@ -1,7 +1,9 @@
 """Copies of the objects that a state names: blobs, objects of buckets, and files of native tables.
 
 An object that is there with the right bytes is not copied again: paths are never reused. Metadata of
-native tables names files by full addresses, so it is written with those of this warehouse.
+native tables names files by full addresses, so it is written with those of this warehouse. Metadata is
+written after everything that it names, so what it names is here if it is. This does not hold for a
+former primary: its clean-up keeps metadata files longer than the files of their snapshots.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from snowmelt.backup.native_metadata import (
 from snowmelt.errors import RemoteError
 from snowmelt.failpoints import Failpoint
 from snowmelt.storage.store import Store
-from snowmelt.table.file_io import make_file_io
+from snowmelt.table.file_io import WholeOutputFile, make_file_io
 from snowmelt.table.warehouse_paths import Warehouse
 
 _THREADS = 6
@@ -86,7 +88,10 @@ class ObjectTarget:
 
 
 class ObjectCopier:
-    """Copies objects from the primary; `on_copied` is called with the bytes of each."""
+    """Copies objects from the primary; `on_copied` is called with the bytes of each.
+
+    Without `trusts_metadata`, the files that metadata of this site names are checked, too.
+    """
 
     def __init__(
         self,
@@ -95,8 +100,11 @@ class ObjectCopier:
         read_blobs: ReadBlobs,
         warehouse_root: str,
         on_copied: Callable[[int], None],
+        *,
+        trusts_metadata: bool,
     ) -> None:
         self._target = target
+        self._trusts_metadata = trusts_metadata
         self._read_range = read_range
         self._read_blobs = read_blobs
         self._addresses = AddressConverter(warehouse_root, target.warehouse.to_address(""))
@@ -176,14 +184,15 @@ class ObjectCopier:
     ) -> None:
         """Copy the files of all snapshots of a native table; the metadata file is written last."""
         store = self._target.warehouse.store
-        if store.head(pointer) is not None:
+        is_here = store.head(pointer) is not None
+        if is_here and self._trusts_metadata:
             return
         with self._fetched("warehouse", pointer) as spool:
             content = b"".join(spool.read_blocks())
         for address in _list_manifest_lists(content):
-            path = self._to_path(address)
-            if store.head(path) is None:
-                self._copy_manifest_list(path, checksums, folder, threads)
+            self._copy_manifest_list(self._to_path(address), checksums, folder, threads)
+        if is_here:
+            return
         with contextlib.closing(Spool([self._addresses.convert_metadata(content)])) as new:
             write_verified(store, pointer, new)
 
@@ -194,14 +203,17 @@ class ObjectCopier:
         folder: Path,
         threads: ThreadPoolExecutor,
     ) -> None:
-        warehouse = self._target.warehouse
+        output = WholeOutputFile(self._target.warehouse, path)
+        is_here = output.exists()
+        if is_here and self._trusts_metadata:
+            return
         local = folder / hashlib.sha256(path.encode()).hexdigest()
         self._download(path, local)
         for manifest in read_local_list(local):
             if manifest.manifest_path not in self._converted:
                 self._copy_manifest(manifest, checksums, folder, threads)
-        output = make_file_io(warehouse.to_address("")).new_output(warehouse.to_address(path))
-        convert_manifest_list(local, self._convert_entry, output)
+        if not is_here:
+            convert_manifest_list(local, self._convert_entry, output)
         local.unlink()
 
     def _copy_manifest(
@@ -211,15 +223,15 @@ class ObjectCopier:
         folder: Path,
         threads: ThreadPoolExecutor,
     ) -> None:
-        warehouse = self._target.warehouse
-        io = make_file_io(warehouse.to_address(""))
         path = self._to_path(manifest.manifest_path)
-        known = warehouse.store.head(path)
-        if known is not None:
+        output = WholeOutputFile(self._target.warehouse, path)
+        is_here = output.exists()
+        if is_here:
             converted = deepcopy(manifest)
-            converted[0], converted[1] = warehouse.to_address(path), known.size
+            converted[0], converted[1] = output.location, len(output)
             self._converted[manifest.manifest_path] = converted
-            return
+            if self._trusts_metadata:
+                return
         local = folder / hashlib.sha256(path.encode()).hexdigest()
         self._download(path, local)
         source = deepcopy(manifest)
@@ -236,22 +248,26 @@ class ObjectCopier:
                     self._to_path(file.file_path),
                     file.file_size_in_bytes,
                     checksums.get(self._to_path(file.file_path)),
+                    is_here,
                 )
                 for file in files
             ],
         )
-        # The manifest says that its files are there, so it is written after them.
-        output = io.new_output(warehouse.to_address(path))
-        self._converted[manifest.manifest_path] = convert_manifest(
-            local, manifest, self._addresses, output
-        )
+        if not is_here:
+            # The manifest says that its files are there, so it is written after them.
+            self._converted[manifest.manifest_path] = convert_manifest(
+                local, manifest, self._addresses, output
+            )
         local.unlink()
 
-    def _copy_data_file(self, path: str, size: int, sha256: str | None) -> None:
+    def _copy_data_file(self, path: str, size: int, sha256: str | None, was_complete: bool) -> None:
+        """Copy a file, unless it is here. `was_complete`: it was once, so its bytes are right."""
         store = self._target.warehouse.store
         found = store.head(path)
         is_there = found is not None and found.size == size
-        if is_there and (sha256 is None or hash_object(store, path).sha256 == sha256):
+        if is_there and (
+            was_complete or sha256 is None or hash_object(store, path).sha256 == sha256
+        ):
             return
         with self._fetched("warehouse", path) as spool:
             if spool.stored.size != size or sha256 not in {None, spool.stored.sha256}:

@@ -19,6 +19,8 @@ from snowmelt.catalog.objects.failover_groups import ReportedChannel, TokenMode
 
 # Bytes of one read of an object.
 READ_BYTES = 8 << 20
+# Lease of the one process of a site that follows.
+FOLLOWER_LEASE = "replica"
 
 _LENGTH_BYTES = 8
 

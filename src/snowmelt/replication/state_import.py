@@ -29,6 +29,8 @@ from snowmelt.backup.restoration import make_opening_converters
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import SCHEMA_VERSION, Database
 from snowmelt.catalog.db.dialect import make_insert
+from snowmelt.catalog.jobs import leases
+from snowmelt.catalog.jobs.leases import Lease
 from snowmelt.catalog.objects import failover_groups
 from snowmelt.catalog.objects.failover_groups import ReportedChannel, SiteRole, TokenMode
 from snowmelt.catalog.security.encryption_keys import KeyRing
@@ -36,6 +38,7 @@ from snowmelt.errors import ConflictError
 from snowmelt.failpoints import Failpoint
 from snowmelt.replication.object_copy import NeededObjects
 from snowmelt.replication.protocol import (
+    FOLLOWER_LEASE,
     DeletedKeys,
     PullResponse,
     TableHeader,
@@ -119,8 +122,13 @@ class StateImporter:
         self._private_key = private_key
         self._now = now
 
-    def apply(self, response: PullResponse, content: BinaryIO) -> list[ReportedChannel]:
+    def apply(
+        self, response: PullResponse, content: BinaryIO, lease: Lease | None = None
+    ) -> list[ReportedChannel]:
         """Apply a state whose objects are all here, and return its channels.
+
+        `lease` is the one under which the state was requested. If another process of this site has followed
+        since, this site may have confirmed a newer state.
 
         Raises:
             StateUnusable: If this site has another state than the one that the difference starts from, or
@@ -137,7 +145,9 @@ class StateImporter:
             if group is None or not is_follower or group.epoch > response.epoch:
                 raise StateUnusable(reason="this site has been promoted meanwhile")
             is_next = group.epoch == response.epoch and group.point == response.since
-            if response.since is not None and not is_next:
+            if (response.since is not None and not is_next) or (
+                lease is not None and not leases.holds_lease(connection, lease)
+            ):
                 raise StateUnusable(reason="another process has applied a newer one")
             failover_groups.update_group(connection, applying=True)
             if response.since is None:
@@ -146,6 +156,8 @@ class StateImporter:
                         connection, self._warehouse, group.epoch, self._now()
                     ).record(content)
                 _delete_everything(connection)
+            else:
+                _free_names(connection, content)
             reported = self._write_parts(connection, content)
             if response.since is None:
                 deployment = model.deployment.c
@@ -201,7 +213,10 @@ class StateImporter:
         for part in _read_parts(content):
             table = model.metadata.tables[part.header.name]
             rows = [dict(zip(part.header.columns, values, strict=True)) for values in part.rows]
-            if table is model.tables:
+            if table is model.leases:
+                # The one of this site is held while a state is applied.
+                rows = [row for row in rows if row["name"] != FOLLOWER_LEASE]
+            elif table is model.tables:
                 incarnations.update({row["table_id"]: row["incarnation"] for row in rows})
             elif table is model.channels:
                 reported += (
@@ -351,6 +366,22 @@ def _delete_everything(connection: sa.Connection) -> None:
             connection.execute(sa.delete(table))
 
 
+def _free_names(connection: sa.Connection, content: BinaryIO) -> None:
+    """Free the names of all rows that a state changes: unique indexes cover the rows that are not dropped."""
+    for part in _read_parts(content):
+        table = _PORTABLE_TABLES[part.header.name]
+        if table.name not in _NAMED_TABLES:
+            continue
+        stored = stored_form(table)
+        [key] = [column.name for column in table.primary_key]
+        place = part.header.columns.index(key)
+        for start in range(0, len(part.rows), _ROWS_PER_STATEMENT):
+            some = [row[place] for row in part.rows[start : start + _ROWS_PER_STATEMENT]]
+            connection.execute(
+                sa.update(stored).where(stored.c[key].in_(some)).values(dropped_at=0)
+            )
+
+
 def _delete_rows(connection: sa.Connection, content: BinaryIO) -> None:
     """Delete the rows that do not exist any longer, those that refer to others first."""
     deleted: dict[str, list[list[Any]]] = {}
@@ -397,13 +428,6 @@ def _write_rows(
         converted = some if convert is None else [convert(row) for row in some]
         if connection.dialect.name == "postgresql":
             reject_nul(table, converted)
-        if table.name in _NAMED_TABLES:
-            # Free the names first: a unique index covers the rows that are not dropped.
-            connection.execute(
-                sa.update(stored)
-                .where(stored.c[keys[0]].in_([row[keys[0]] for row in converted]))
-                .values(dropped_at=0)
-            )
         insert = make_insert(connection, stored)
         new = insert.excluded
         values: dict[str, Any] = {name: new[name] for name in converted[0] if name not in keys}

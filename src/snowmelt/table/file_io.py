@@ -106,18 +106,16 @@ class StoreOutputFile(_StoreFile, OutputFile):
         return StoreInputFile(self._location)
 
 
-class PublishedOutputFile(OutputFile):
-    """File that is written whole, once. Its location is its address for engines on other machines.
+class WholeOutputFile(OutputFile):
+    """File of a warehouse that is written whole: after a crash, it is complete or does not exist."""
 
-    If another process published a file of the same path first, that file is kept.
-    """
-
-    def __init__(self, warehouse: Warehouse, path: str) -> None:
-        super().__init__(warehouse.to_public_address(path))
+    def __init__(self, warehouse: Warehouse, path: str, location: str | None = None) -> None:
+        """Prepare a file. `location` is its address in metadata. None: the one of the warehouse."""
+        super().__init__(location or warehouse.to_address(path))
         self._store, self._path = warehouse.store, path
 
     def __len__(self) -> int:
-        """Return the length of the published file in bytes, or 0 if it does not exist."""
+        """Return the length of the file in bytes, or 0 if it does not exist."""
         info = self._store.head(self._path)
         return 0 if info is None else info.size
 
@@ -126,13 +124,70 @@ class PublishedOutputFile(OutputFile):
         return self._store.head(self._path) is not None
 
     def create(self, overwrite: bool = False) -> _ObjectWriteStream:
-        """Return a stream that publishes the file when it is closed."""
-        del overwrite
-        return _PublishingStream(self._store, self._path, create_only=True)
+        """Return a stream that writes the file when it is closed."""
+        return _ObjectWriteStream(self._store, self._path, create_only=not overwrite)
 
     def to_input_file(self) -> InputFile:
         """Not supported: readers use the addresses of the warehouse."""
         raise NotImplementedError
+
+
+class PublishedOutputFile(WholeOutputFile):
+    """File that is written once. Its location is its address for engines on other machines.
+
+    If another process published a file of the same path first, that file is kept.
+    """
+
+    def __init__(self, warehouse: Warehouse, path: str) -> None:
+        super().__init__(warehouse, path, warehouse.to_public_address(path))
+
+    def create(self, overwrite: bool = False) -> _ObjectWriteStream:
+        """Return a stream that publishes the file when it is closed."""
+        del overwrite
+        return _PublishingStream(self._store, self._path, create_only=True)
+
+
+class BufferedOutputFile(OutputFile):
+    """File in memory, which `flush` writes to another one.
+
+    PyIceberg's writers also close a file after an error. A manifest without its last entries would look
+    complete.
+    """
+
+    def __init__(self, target: OutputFile) -> None:
+        super().__init__(target.location)
+        self._target = target
+        self._stream = _RetainedStream()
+
+    def __len__(self) -> int:
+        """Return the number of bytes written so far."""
+        return self._stream.tell()
+
+    def exists(self) -> bool:
+        """Return True if the other file exists."""
+        return self._target.exists()
+
+    def create(self, overwrite: bool = False) -> _RetainedStream:
+        """Return a stream in memory."""
+        del overwrite
+        self._stream = _RetainedStream()
+        return self._stream
+
+    def to_input_file(self) -> InputFile:
+        """Return the other file for reading."""
+        return self._target.to_input_file()
+
+    def flush(self) -> None:
+        """Write the other file. Call it when everything is written."""
+        with self._target.create(overwrite=True) as stream:
+            stream.write(self._stream.getvalue())
+
+
+class _RetainedStream(io.BytesIO):
+    """Stream in memory whose content outlasts `close`."""
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class _ObjectReadStream(io.RawIOBase):

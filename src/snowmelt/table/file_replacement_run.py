@@ -365,7 +365,8 @@ def _make_pointer_swap(
                 lineage.begin_lineage(
                     connection, current.table_id, current.migrated_seq, started, clock.now()
                 )
-            record_joined_files(connection, warehouse, current, run.run_id, joined, clock.now())
+            # The files were written for the columns and the clustering at the start of the run.
+            record_joined_files(connection, warehouse, run.table, run.run_id, joined, clock.now())
             failpoints.hit_failpoint(Failpoint.COMPACTION_INSIDE_COMMIT)
         failpoints.hit_failpoint(Failpoint.COMPACTION_COMMITTED)
 

@@ -419,7 +419,9 @@ def _commit_with_retry(
             overtaken = table.migrated_seq != plan.from_seq or table.dropped_at is not None
             if overtaken or table.pointer == plan.table.pointer:
                 raise
-            plan = replace(plan, table=table, native=load_current_native_table(table))
+            # Keep the columns and the clustering for which the files were written.
+            base = replace(plan.table, pointer=table.pointer)
+            plan = replace(plan, table=base, native=load_current_native_table(table))
 
 
 def _make_append(

@@ -61,7 +61,7 @@ from snowmelt.catalog.streaming.chunks import (
 from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.errors import LeaseLost, TableInconsistent
 from snowmelt.failpoints import Failpoint
-from snowmelt.table.file_io import PublishedOutputFile, make_file_io
+from snowmelt.table.file_io import BufferedOutputFile, PublishedOutputFile, make_file_io
 from snowmelt.table.fresh_files import (
     MAX_ROUND_BYTES,
     MAX_UNJOINED_FILES,
@@ -561,15 +561,17 @@ class ManifestCopier:
         if address not in self._lists:
             output = PublishedOutputFile(self._warehouse, self._copied_path(address))
             if not output.exists():
+                buffer = BufferedOutputFile(output)
                 with write_manifest_list(
                     2,
-                    output,
+                    buffer,
                     snapshot.snapshot_id,
                     snapshot.parent_snapshot_id,
                     snapshot.sequence_number or 0,
                     _COMPRESSION,
                 ) as writer:
                     writer.add_manifests(self.list_manifests(snapshot))
+                buffer.flush()
             self._lists[address] = output.location
         return self._lists[address]
 
@@ -600,16 +602,21 @@ class ManifestCopier:
 def copy_manifest(
     manifest: ManifestFile, io: FileIO, output: OutputFile, convert: Callable[[str], str]
 ) -> None:
-    """Write a copy of a manifest. `convert` returns the addresses of data files in the copy."""
+    """Write a copy of a manifest. `convert` returns the addresses of data files in the copy.
+
+    After an error, the copy does not exist.
+    """
     with AvroFile[ManifestEntry](io.new_input(manifest.manifest_path)) as original:
         schema = Schema.model_validate_json(original.header.meta["schema"])
     snapshot_id = manifest.added_snapshot_id or 0
+    buffer = BufferedOutputFile(output)
     with write_manifest(
-        2, UNPARTITIONED_PARTITION_SPEC, schema, output, snapshot_id, _COMPRESSION
+        2, UNPARTITIONED_PARTITION_SPEC, schema, buffer, snapshot_id, _COMPRESSION
     ) as writer:
         for entry in manifest.fetch_manifest_entry(io, discard_deleted=False):
             entry.data_file[1] = convert(entry.data_file.file_path)
             writer.add_entry(entry)
+    buffer.flush()
 
 
 def _cut_at_registration(

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from pathlib import Path
 
 import pytest
 
 from fixtures.backups import BackedUpSite
+from fixtures.chunks import numbers
+from fixtures.replicas import TwoSites
 from snowmelt import failpoints
+from snowmelt.backup.backup_keys import create_key_pair, load_private_key, load_public_key
+from snowmelt.backup.creation import create_point
+from snowmelt.backup.destination import BackupDestination
 from snowmelt.backup.manifests import BackupRejected, SourceDamaged
+from snowmelt.backup.verification import verify_point
 from snowmelt.catalog import model
 from snowmelt.catalog.jobs.backup_history import find_last_backup
 from snowmelt.catalog.objects.s3_buckets import create_bucket, find_bucket
@@ -35,6 +42,28 @@ def test_only_new_objects_are_copied(site: BackedUpSite) -> None:
     assert second.bytes > first.bytes
     assert 1 < second.copied_objects < first.copied_objects
     assert {each.path for each in site.destination.store.list("journals")} == set()
+
+
+def test_a_backup_of_a_promoted_site_to_the_place_of_the_former_primary_can_be_restored(
+    two_sites: TwoSites, tmp_path: Path
+) -> None:
+    first, second = two_sites.first, two_sites.second
+    first.house.create()
+    first.house.put(numbers(0, 10))
+    first.house.migrate()
+    create_key_pair(tmp_path / "backup.key", tmp_path / "backup.pub")
+    public_key = load_public_key(tmp_path / "backup.pub")
+    destination = BackupDestination(LocalStore(tmp_path / "backup"))
+    earlier = create_point(first.source, destination, public_key)
+    two_sites.synchronize()
+    two_sites.synchronize()
+    second.promote()
+    # Its metadata of native tables has the same paths, but URLs of another warehouse.
+    point = create_point(second.source, destination, public_key)
+    assert point.copied_objects < earlier.copied_objects
+    private_key = load_private_key(tmp_path / "backup.key")
+    result = verify_point(destination, point, private_key, two_sites.clock)
+    assert (result.problems, result.rows) == ((), 10)
 
 
 def test_every_table_of_the_catalog_is_exported_or_local() -> None:

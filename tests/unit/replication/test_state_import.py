@@ -13,17 +13,26 @@ import pytest
 from fixtures.chunks import COLUMNS, NUMBERS, numbers
 from fixtures.replicas import Site, TwoSites
 from snowmelt.catalog.db.database import Database, open_database
+from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects import failover_groups
 from snowmelt.catalog.objects.failover_groups import GroupConflict, ReportedChannel
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.statements.statement_context import StatementResult
+from snowmelt.clock import ManualClock
 from snowmelt.errors import CatalogUnavailable, SiteReadOnly, TableNotFound, UserError
 from snowmelt.replication.object_copy import ObjectDamaged, ObjectRemoved
-from snowmelt.replication.protocol import EndOfState, TableHeader, TableRows, write_frame
+from snowmelt.replication.protocol import (
+    FOLLOWER_LEASE,
+    EndOfState,
+    TableHeader,
+    TableRows,
+    read_frames,
+    write_frame,
+)
 from snowmelt.replication.state_import import StateUnusable
 from snowmelt.schema.types import TableName
 from snowmelt.table.compaction import compact
-from snowmelt.table.file_replacement_run import MaintenanceSettings
+from snowmelt.table.file_replacement_run import MaintenanceSettings, expire_snapshots
 from snowmelt.table.garbage_collection import collect_garbage
 
 pytestmark = pytest.mark.slow
@@ -295,6 +304,55 @@ def test_a_state_is_applied_once_and_in_order(two_sites: TwoSites) -> None:
     two_sites.assert_equal()
 
 
+def test_a_process_that_lost_the_lease_of_its_site_applies_nothing(two_sites: TwoSites) -> None:
+    first, second = two_sites.first, two_sites.second
+    first.house.create()
+
+    def acquire(owner: str) -> leases.Lease:
+        with second.house.database.writing() as connection:
+            found = leases.acquire_lease(
+                connection, FOLLOWER_LEASE, owner, ttl_s=0.0, now=second.clock.now()
+            )
+        assert found is not None
+        return found
+
+    slow = acquire("slow")
+    response, _ = first.states.respond(second.make_request())
+    content = io.BytesIO(response.content)
+    second.copy_objects(first, response, content)
+    # Another process of the site follows meanwhile, and confirms a token.
+    acquire("other")
+    two_sites.synchronize()
+    first.house.put(numbers(0, 10), token="10")
+    two_sites.synchronize()
+    with pytest.raises(StateUnusable, match="another process"):
+        second.apply(response, content, slow)
+    two_sites.assert_equal()
+    assert second.house.read_numbers() == list(range(10))
+
+
+def test_tables_exchange_their_names_however_far_apart_their_rows_are(two_sites: TwoSites) -> None:
+    first, second = two_sites.first, two_sites.second
+    run(first, "CREATE DATABASE d")
+    run(first, "CREATE TABLE d.public.a (n INT)")
+    run(first, "CREATE TABLE d.public.b (n INT)")
+    two_sites.synchronize()
+    for names in (("a", "c"), ("b", "a"), ("c", "b")):
+        run(first, "ALTER TABLE d.public.{} RENAME TO d.public.{}".format(*names))
+    response, _ = first.states.respond(second.make_request())
+    # Each row in a frame of its own, as the rows of a large state are in several.
+    content = io.BytesIO()
+    count = 0
+    for frame in read_frames(io.BytesIO(response.content)):
+        some = [TableRows([row]) for row in frame.rows] if isinstance(frame, TableRows) else [frame]
+        for each in some:
+            write_frame(content, each)
+            count += 1
+    write_frame(content, EndOfState(count))
+    second.apply(response, content)
+    two_sites.assert_equal()
+
+
 def test_a_cut_state_is_not_applied(two_sites: TwoSites) -> None:
     two_sites.first.house.create()
     response, _ = two_sites.first.states.respond(two_sites.second.make_request())
@@ -469,6 +527,38 @@ def test_a_former_primary_joins_the_new_line_and_keeps_aside_what_it_had_alone(
         ("table", "DEMO.PUBLIC.LOST", None),
     }
     assert path in {row[5] for row in found}
+
+
+def test_a_former_primary_gets_files_back_that_only_its_own_line_removed(
+    two_sites: TwoSites,
+) -> None:
+    first, second = two_sites.first, two_sites.second
+    first.house.create()
+    for start in (0, 10):
+        first.house.put(numbers(start, 10))
+        first.house.migrate()
+    two_sites.synchronize()
+    settings = MaintenanceSettings(first.house.warehouse.url, min_files=2)
+    clock = ManualClock(first.clock.now())
+    assert compact(first.house.database, NUMBERS, settings, clock=clock)
+    clock.advance(2 * HOUR)
+    assert expire_snapshots(first.house.database, NUMBERS, settings, clock)
+    clock.advance(2 * HOUR)
+    # The metadata files of earlier snapshots remain.
+    collect_garbage(
+        first.house.database,
+        first.house.stage,
+        first.house.warehouse.store,
+        clock=clock,
+        retention_s=HOUR,
+    )
+    second.promote()
+    with first.house.database.writing() as connection:
+        failover_groups.fence(connection, "http://SITE2")
+    while first.pull(second).has_changes:
+        pass
+    two_sites.assert_equal()
+    assert sorted(first.house.read_numbers()) == list(range(20))
 
 
 def test_a_planned_switch_loses_nothing(sites: TwoSites) -> None:

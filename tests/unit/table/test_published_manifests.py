@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pytest
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.manifest import (
     DEFAULT_READ_VERSION,
@@ -23,7 +24,7 @@ from pyiceberg.table.snapshots import Snapshot
 from fixtures.chunks import Lakehouse
 from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema
-from snowmelt.table.file_io import PublishedOutputFile, make_file_io
+from snowmelt.table.file_io import PublishedOutputFile, WholeOutputFile, make_file_io
 from snowmelt.table.iceberg import to_iceberg_schema
 from snowmelt.table.native_file_writer import WrittenFile, make_data_file, write_native_file
 from snowmelt.table.published_manifests import (
@@ -31,6 +32,7 @@ from snowmelt.table.published_manifests import (
     write_fresh_manifest,
     write_published_list,
 )
+from snowmelt.table.snapshot_publication import copy_manifest
 
 _SCHEMA = TableSchema(
     3,
@@ -151,3 +153,35 @@ def test_list_has_the_metadata_and_manifests_that_pyiceberg_writes(lakehouse: La
         )
         assert ours == theirs
         assert len(ours[1]) == 2
+
+
+@pytest.mark.parametrize("kind", [WholeOutputFile, PublishedOutputFile])
+def test_a_copy_that_cannot_be_finished_does_not_exist(
+    lakehouse: Lakehouse, kind: type[WholeOutputFile]
+) -> None:
+    warehouse = lakehouse.warehouse
+    files = write_files(lakehouse)
+    addresses = [warehouse.to_address(file.path) for file in files]
+    made = write_fresh_manifest(
+        warehouse,
+        "t/original.avro",
+        _ICEBERG_SCHEMA,
+        [
+            encode_file(msgspec.msgpack.encode(file), address)
+            for file, address in zip(files, addresses, strict=True)
+        ],
+        snapshot_id=_SNAPSHOT_ID,
+        sequence_number=7,
+    )
+    made[0] = warehouse.to_address("t/original.avro")
+
+    def convert(address: str) -> str:
+        if address == addresses[-1]:
+            raise InterruptedError
+        return address
+
+    output = kind(warehouse, "t/copy.avro")
+    with pytest.raises(InterruptedError):
+        copy_manifest(made, make_file_io(made.manifest_path), output, convert)
+    # Without its last entry it would look complete.
+    assert not output.exists()

@@ -311,16 +311,16 @@ def lock_and_load_commit_state(
         now, prefix_owners=commit_cache.prefix_owners, key_scopes=commit_cache.key_scopes
     )
     owners = _lock_offered_tables(connection, offers, commit_state)
+    _clear_if_full(commit_state.prefix_owners)
     prefixes = {offer.prefix for offer in offers} - commit_state.prefix_owners.keys()
     if prefixes:
-        _clear_if_full(commit_state.prefix_owners)
         wanted = {"prefixes": sets.encode_array(sorted(prefixes))}
         for prefix, user in connection.execute(_SELECT_PREFIX_OWNERS, wanted):
             commit_state.prefix_owners[prefix] = user
     _load_effective_roles(connection, offers, commit_state, owners)
+    _clear_if_full(commit_state.key_scopes)
     key_ids = {offer.key_id for offer in offers} - commit_state.key_scopes.keys()
     if key_ids:
-        _clear_if_full(commit_state.key_scopes)
         for key_id, *scope in connection.execute(_SELECT_KEY_SCOPES, {"key_ids": sorted(key_ids)}):
             commit_state.key_scopes[key_id] = (scope[0], scope[1])
     _load_renamed_tables(connection, offers, commit_state)

@@ -272,10 +272,10 @@ def _convert_in(node: exp.Expr, scope: _SelectScope) -> Predicate:
         raise _UnusableCondition
     # Ignore NULL among the values: it makes the condition NULL instead of false, and neither
     # selects a row.
-    values = [
-        _convert_literal(text, column, scope) for text in texts if not isinstance(text, exp.Null)
-    ]
-    return InList(column.name, tuple(values))
+    texts = [text for text in texts if not isinstance(text, exp.Null)]
+    if column.kind is LogicalType.FIXED:
+        return InList(column.name, _convert_numbers(texts, column))
+    return InList(column.name, tuple(_convert_literal(text, column, scope) for text in texts))
 
 
 def _convert_is_null(node: exp.Expr, scope: _SelectScope, *, negated: bool = False) -> Predicate:
@@ -325,6 +325,33 @@ def _convert_literal(node: exp.Expr, column: Column, scope: _SelectScope) -> Lit
 
 
 def _convert_number(node: exp.Expr, column: Column) -> LiteralValue:
+    return _convert_numbers([node], column)[0]
+
+
+def _convert_numbers(nodes: list[exp.Expr], column: Column) -> tuple[LiteralValue, ...]:
+    """Return the values of numbers that Spark casts, with the column, to one common type."""
+    parsed = [_parse_number(node) for node in nodes]
+    if any(isinstance(number.value, float) for number in parsed):
+        try:
+            return tuple(float(number.value) for number in parsed)
+        except OverflowError:
+            raise _UnusableCondition from None
+    if parsed:
+        whole = max(number.whole_digits for number in parsed)
+        _check_common_type(column, whole, max(number.scale for number in parsed))
+    return tuple(number.value for number in parsed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A literal, and the digits of the decimal type to which Spark widens it (not of a float)."""
+
+    value: int | float | Decimal
+    whole_digits: int = 0
+    scale: int = 0
+
+
+def _parse_number(node: exp.Expr) -> _Number:
     sign = 1
     while isinstance(node, exp.Paren | exp.Neg):
         sign = -sign if isinstance(node, exp.Neg) else sign
@@ -334,14 +361,12 @@ def _convert_number(node: exp.Expr, column: Column) -> LiteralValue:
     text = node.name
     if _INTEGER_PATTERN.match(text):
         digits = _INT_DIGITS if len(text) < _INT_DIGITS else max(len(text), _BIGINT_DIGITS)
-        _check_common_type(column, digits, 0)
-        return sign * int(text)
+        return _Number(sign * int(text), digits)
     if _DECIMAL_PATTERN.match(text):
         whole, _, fraction = text.partition(".")
-        _check_common_type(column, len(whole), len(fraction))
-        return sign * Decimal(text)
+        return _Number(sign * Decimal(text), len(whole), len(fraction))
     if _FLOAT_PATTERN.match(text):
-        return sign * float(text)
+        return _Number(sign * float(text))
     raise _UnusableCondition
 
 
