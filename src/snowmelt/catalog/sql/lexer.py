@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate, islice
@@ -122,6 +122,7 @@ _COPY_TOKEN = re.compile(
 _SPARK_TOKEN = re.compile(
     r"""
     (?P<blank>\s+|--(?:\\\n|[^\r\n])*)
+  | (?P<hint>/\*\+.*?\*/)
   | (?P<comment>/\*)
   | (?P<verbatim>[rR](?:'[^']*'|"[^"]*")|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
   | (?P<escapable>'(?:[^'\\]++|\\.|'')*'|"(?:[^"\\]++|\\.|"")*")
@@ -183,6 +184,7 @@ _TOKEN_MEANINGS: dict[str, tuple[TokenKind, Callable[[str], str]]] = {
     "number": (TokenKind.NUMBER, str),
     "hex": (TokenKind.SYMBOL, str),
     "operator": (TokenKind.SYMBOL, str),
+    "hint": (TokenKind.SYMBOL, str),
 }
 
 
@@ -201,6 +203,15 @@ def tokenize(text: str, rules: SqlRules = SqlRules.CATALOG) -> tuple[SqlToken, .
         ),
         SqlToken(TokenKind.END, "", "", positions.position_at(end), end),
     )
+
+
+def mask_comments(tokens: Iterable[SqlToken]) -> str:
+    """Return a text with these tokens at their offsets, and spaces between them."""
+    masked, done = [], 0
+    for token in tokens:
+        masked += [" " * (token.start_offset - done), token.source_text]
+        done = token.end_offset
+    return "".join(masked)
 
 
 # Python converts no integer of more than 4,300 digits.

@@ -219,7 +219,7 @@ def _is_filtered_late(node: _PlanNode) -> bool:
 
 def _find_conditional_calls(query: RewrittenQuery) -> set[str]:
     """Return the private names of functions inside conditional expressions."""
-    tree = parse_statement(query.text, tokenize(query.text, SqlRules.SPARK))
+    tree = parse_statement(tokenize(query.text, SqlRules.SPARK))
     if tree is None:
         return set()
     return {

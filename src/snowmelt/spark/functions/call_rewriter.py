@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 
     Render: TypeAlias = Callable[["FunctionCall", Sequence["CallArgument"]], str]
 
-# A name with parentheses after one of these words and symbols is not a call.
-_NOT_BEFORE_CALLS = frozenset({
-    "AS", ".", ")", "::", "INTO", "OVERWRITE", "TABLE", "VIEW", "FUNCTION", "WITH", "RECURSIVE",
-})  # fmt: skip
-# After any other word, a name with parentheses is an alias with column names.
+# After any other word, a name with parentheses is a table, or an alias with column names.
 _WORDS_BEFORE_CALLS = frozenset({
     "AGGREGATE", "ALL", "AND", "ANY", "BETWEEN", "BOTH", "BY", "CASE", "DISTINCT", "DIV", "ELSE",
     "ESCAPE", "EXTEND", "FOR", "FROM", "HAVING", "ILIKE", "IN", "INTERVAL", "JOIN", "LATERAL",
@@ -141,7 +137,7 @@ def _is_alias(tokens: Sequence[SqlToken], start: int, closing: int) -> bool:
         return True
     if before.unquoted == "," and after.unquoted == "AS" and tokens[closing + 2].text == "(":
         return True  # WITH a AS (…), b(x) AS (…)
-    return before.kind is TokenKind.QUOTED or before.unquoted in _NOT_BEFORE_CALLS
+    return before.kind is TokenKind.QUOTED or before.unquoted in {".", ")", "::"}
 
 
 def list_candidate_names(
@@ -238,7 +234,7 @@ def _list_missing_aliases(
 def _find_select_list(calls: StatementCalls, start: int) -> tuple[int, int]:
     """Return the token range of a SELECT's columns."""
     tokens = calls.tokens
-    while tokens[start].unquoted in {"DISTINCT", "ALL"}:
+    while tokens[start].unquoted in {"DISTINCT", "ALL"} or tokens[start].unquoted.startswith("/*+"):
         start += 1
     end = start
     while tokens[end].kind is not TokenKind.END and tokens[end].unquoted not in _AFTER_SELECT_LIST:

@@ -17,7 +17,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from snowmelt.catalog.sql.lexer import SqlRules, SqlToken, TokenKind, tokenize
+from snowmelt.catalog.sql.lexer import SqlRules, SqlToken, TokenKind, mask_comments, tokenize
 from snowmelt.errors import StatementError, Unsupported
 from snowmelt.spark.sql.cursor import FULL_NAME_PARTS, NAME_KINDS, read_dotted_name
 
@@ -78,7 +78,7 @@ def parse_query(text: str) -> SparkQuery:
         Unsupported: If the statement would change a table.
     """
     tokens = tokenize(text, SqlRules.SPARK)
-    tree = parse_statement(text, tokens)
+    tree = parse_statement(tokens)
     found = _find_references_in_tree(tokens, tree) if tree is not None else None
     if found is None:
         tree, found = None, {}
@@ -186,7 +186,7 @@ def _escape_braces(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def parse_statement(text: str, tokens: Sequence[SqlToken]) -> exp.Expr | None:
+def parse_statement(tokens: Sequence[SqlToken]) -> exp.Expr | None:
     """Parse a statement with these tokens. Return None if it cannot read tables or be parsed."""
     first = 0
     if tokens[0].unquoted == "EXPLAIN":
@@ -194,9 +194,9 @@ def parse_statement(text: str, tokens: Sequence[SqlToken]) -> exp.Expr | None:
     # sqlglot logs a warning for other statements and does not parse them.
     if tokens[first].unquoted not in _QUERY_KEYWORDS:
         return None
-    start = tokens[first].start_offset
+    # sqlglot has other rules for comments, and comments of its own.
     try:
-        trees = sqlglot.parse(" " * start + text[start:], dialect=DIALECT)
+        trees = sqlglot.parse(mask_comments(tokens[first:]), dialect=DIALECT)
     except (SqlglotError, RecursionError):
         return None
     trees = [tree for tree in trees if tree is not None]
