@@ -71,7 +71,20 @@ def test_files_are_loaded_as_tasks_and_read_with_streamed_rows(
     assert lake.sql(f"SELECT * FROM {late}", database="demo").count() == 0
     with pytest.raises(TableNotFound):
         lake.sql(f"SELECT * FROM {late.replace('numbers', 'others')}", database="demo")
-    [load] = lake.sql("SELECT * FROM load_history").collect()
+    rows = f"(SELECT max(ROW_COUNT) FROM {since})"
+    merge = (
+        f"MERGE INTO numbers USING (SELECT {rows} AS k) AS h ON n = h.k + 6 WHEN MATCHED AND {rows} = 1 "
+        "THEN UPDATE SET word = 'y' WHEN NOT MATCHED THEN INSERT (n) VALUES (h.k)"
+    )
+    for change, done in (
+        (f"DELETE FROM numbers WHERE n = {rows} + 7", (0, 0, 1)),
+        (f"UPDATE numbers SET word = concat('x', {rows}) WHERE n = 7", (0, 1, 0)),
+        (merge, (0, 1, 0)),
+    ):
+        assert tuple(lake.sql(change, database="demo").collect()[0]) == done
+    words = lake.sql("SELECT n, word FROM numbers WHERE n > 5 ORDER BY n", database="demo")
+    assert [(int(n), word) for n, word in words.collect()] == [(6, "word"), (7, "y")]
+    [load] = lake.sql("SELECT * FROM load_history LIMIT 1").collect()
     assert (load.STATE, load.ROW_COUNT, load.TABLE_NAME) == ("committed", 4, "NUMBERS")
 
 

@@ -143,3 +143,21 @@ def test_what_is_only_explained_is_not_done(lakehouse: Lakehouse, lake: Snowmelt
     assert rows(lake) == []
     with pytest.raises(TableNotFound):
         lake.sql("SELECT * FROM demo.public.made")
+
+
+def test_short_names_are_tables_where_no_with_clause_has_them_in_scope(
+    lake: Snowmelt, lakehouse: Lakehouse
+) -> None:
+    lakehouse.create()
+    lakehouse.put(numbers(0, 5))
+    inner = "(WITH numbers AS (SELECT 9 AS n) SELECT * FROM numbers) x"
+    for query, expected in (
+        ("WITH numbers AS (SELECT n FROM numbers) SELECT count(*) FROM numbers", (5,)),
+        (f"SELECT x.n, max(numbers.n) FROM {inner} JOIN numbers GROUP BY 1", (9, 4)),
+        ("SELECT max(a), max(x.a) FROM numbers AS x(a, b) WHERE a < 3", (2, 2)),
+        (
+            "SELECT \"it\\\"s\", 'it''s' /* /* ' */ ' */ -- '\\\n , '\n FROM numbers",
+            ('it"s', "it's"),
+        ),
+    ):
+        assert tuple(lake.sql(query, database="demo").collect()[0]) == expected

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from snowmelt.catalog.sql.cursor import ObjectName
-from snowmelt.catalog.sql.lexer import SourcePosition, is_infer_schema
+from snowmelt.catalog.sql.lexer import SourcePosition, is_copy_statement, is_infer_schema
 from snowmelt.schema.types import Column
 
 if TYPE_CHECKING:
@@ -206,17 +206,6 @@ class CopyStatement:
         if self.abort_on_error:
             return 1
         return self.reject_max or None
-
-
-# Without backtracking into comments, which would take exponential time.
-_COPY_PATTERN = re.compile(
-    r"(?:\s|--[^\n]*(?:\n|\Z)|(?>/\*.*?\*/))*+COPY\b", re.IGNORECASE | re.DOTALL
-)
-
-
-def is_copy_statement(sql: str) -> bool:
-    """Return True if a statement is a COPY. Must be cheap, because every statement is checked."""
-    return _COPY_PATTERN.match(sql) is not None
 
 
 def is_file_statement(sql: str) -> bool:

@@ -30,11 +30,6 @@ from snowmelt.load.file_metadata import FILE_COLUMN_NAMES
 from snowmelt.load.phase_protocols import ColumnOptions
 from snowmelt.schema.types import to_display_name
 
-_COPY_INTO = re.compile(
-    # Without backtracking into comments, which would take exponential time.
-    r"(?:\s|--[^\n]*(?:\n|\Z)|(?>/\*.*?\*/))*+COPY(?:\s|--[^\n]*(?:\n|\Z)|(?>/\*.*?\*/))++INTO\b",
-    re.IGNORECASE | re.DOTALL,
-)
 _COMPRESSIONS = {
     "AUTO": None,
     "GZIP": InputCompression.GZIP,
@@ -102,11 +97,6 @@ _FIXED_BINARY_OPTIONS = {
     "USE_LOGICAL_TYPE": ("TRUE", "logical types are used"),
     "USE_VECTORIZED_SCANNER": ("FALSE", "it has no effect here"),
 }
-
-
-def is_copy_into(sql: str) -> bool:
-    """Return True if a statement is a COPY INTO."""
-    return _COPY_INTO.match(sql) is not None
 
 
 def parse_copy_into(sql: str) -> CopyStatement:

@@ -14,7 +14,7 @@ from typing import Any
 
 from snowmelt.catalog.sql.column_types import parse_column_type
 from snowmelt.catalog.sql.cursor import TokenCursor, format_suggestion
-from snowmelt.catalog.sql.lexer import SqlToken, TokenKind
+from snowmelt.catalog.sql.lexer import SqlRules, SqlToken, TokenKind, is_copy_into
 from snowmelt.load.copy_ast import (
     ColumnListItem,
     ComputedColumn,
@@ -29,7 +29,7 @@ from snowmelt.load.copy_ast import (
     RejectOptions,
     StandardInput,
 )
-from snowmelt.load.copy_into_parser import is_copy_into, parse_copy_into
+from snowmelt.load.copy_into_parser import parse_copy_into
 from snowmelt.load.phase_protocols import ColumnOptions
 from snowmelt.schema.types import to_display_name
 
@@ -45,7 +45,7 @@ def parse_copy(sql: str) -> CopyStatement:
     """
     if is_copy_into(sql):
         return parse_copy_into(sql)
-    cursor = TokenCursor(sql, is_copy=True)
+    cursor = TokenCursor(sql, SqlRules.COPY)
     cursor.expect("COPY")
     table = cursor.parse_name("a table", 3)
     items = _parse_column_list(cursor) if cursor.accept("(") else None

@@ -21,9 +21,9 @@ from pyspark.sql import types as st
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from snowmelt.catalog.sql.lexer import is_copy_statement
 from snowmelt.config import Settings
 from snowmelt.errors import LoadFailed, LoadRefused
-from snowmelt.load.copy_ast import is_copy_statement
 from snowmelt.load.copy_parser import parse_copy
 from snowmelt.load.phase_protocols import ParseReject
 from snowmelt.load.phase_registry import LoadFunctions

@@ -12,11 +12,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as st
 from pyspark.sql.functions import col, to_json
-from sqlglot import Token, TokenType
-from sqlglot.errors import SqlglotError
 
 from snowmelt.catalog.jobs.load_history import LoadTotals
 from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.sql.cursor import is_at_end
+from snowmelt.catalog.sql.lexer import SqlRules, TokenKind, read_first_words, tokenize
 from snowmelt.clock import Clock
 from snowmelt.errors import LoadRefused, StatementError, Unsupported
 from snowmelt.schema.conversion.default_values import has_defaults
@@ -32,15 +32,13 @@ from snowmelt.spark.datasource.write_task import (
     name_values_by_position,
     write_native_files,
 )
-from snowmelt.spark.sql.table_references import (
-    read_dotted_name,
-    to_internal_parts,
-    tokenize_statement,
-)
+from snowmelt.spark.sql.cursor import SparkCursor
 from snowmelt.spark.tables.spark_column_mapping import quote_identifier as in_backticks
 from snowmelt.table.load_commit import LoadResult
 from snowmelt.table.native_file_writer import WrittenFile
 
+_MAX_MODIFIERS = 2
+_QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "("})
 _PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SQL_TYPES: dict[type[st.DataType], str] = {
     st.ByteType: "NUMBER(38,0)",
@@ -91,47 +89,35 @@ def parse_create_table_as(text: str) -> CreateTableAs | None:
         Unsupported: If the statement has modifiers, such as OR REPLACE or IF NOT EXISTS.
         StatementError: If the statement lists columns.
     """
+    if read_first_words(text)[0] != "CREATE":
+        return None
     try:
-        tokens = tokenize_statement(text)
-    except SqlglotError:
+        cursor = SparkCursor(text)
+    except StatementError:
+        return None  # Other CREATE statements have the strings of the catalog.
+    cursor.advance()
+    modifiers = []
+    while not cursor.accept("TABLE"):
+        modifiers.append(cursor.advance().text)
+        if len(modifiers) > _MAX_MODIFIERS:
+            return None
+    if cursor.accept("IF", "NOT", "EXISTS"):
+        modifiers.append("IF NOT EXISTS")
+    run = cursor.read_name()
+    first = cursor.current
+    cursor.skip_until("AS")
+    if not run or not cursor.accept("AS") or cursor.current.unquoted not in _QUERY_WORDS:
         return None
-    words = [token.text.upper() for token in tokens]
-    if words[:1] != ["CREATE"]:
-        return None
-    at = words.index("TABLE") if "TABLE" in words[:4] else 0
-    if not at:
-        return None
-    before = words[1:at]
-    kept = words[at + 1 : at + 4] == ["IF", "NOT", "EXISTS"]
-    at += 4 if kept else 1
-    run = read_dotted_name(tokens, at)
-    at += 2 * len(run) - 1
-    query = _find_query_start(words, at)
-    if not run or query is None:
-        return None
-    if before or kept:
+    if modifiers:
         raise Unsupported(
-            what=f"{' '.join([*before, 'IF NOT EXISTS' * kept]).strip()} with CREATE TABLE … AS",
+            what=f"{' '.join(modifiers)} with CREATE TABLE … AS",
             instead="omit the words, and run DROP TABLE first if the table exists",
         )
-    if words[at] != "AS":
-        reason = "A CREATE TABLE … AS has the columns of its query: name them there"
-        raise StatementError(f"{reason}.", reason=reason)
-    return CreateTableAs(
-        text[run[0].start : run[-1].end + 1], text[tokens[query].start :].rstrip().rstrip(";")
-    )
-
-
-def _find_query_start(words: Sequence[str], at: int) -> int | None:
-    """Return the index of the query's first word after AS, or None if there is no query."""
-    depth = 0
-    for place in range(at, len(words) - 1):
-        depth += {"(": 1, ")": -1}.get(words[place], 0)
-        if not depth and words[place] == "AS":
-            return (
-                place + 1 if words[place + 1] in {"SELECT", "WITH", "VALUES", "FROM", "("} else None
-            )
-    return None
+    if first.unquoted != "AS":
+        raise cursor.make_error(
+            "A CREATE TABLE … AS has the columns of its query: name them there", first
+        )
+    return CreateTableAs(cursor.source_between(run[0], run[-1]), cursor.read_rest())
 
 
 def _to_sql_type(field: st.StructField) -> str:
@@ -154,7 +140,6 @@ def _to_sql_type(field: st.StructField) -> str:
 # --- INSERT in `Snowmelt.sql`: inserts the rows of a query by position, in one commit.
 
 INSERT_RESULT_COLUMNS = ("number of rows inserted",)
-_FULL_NAME_PARTS = 3
 _MAX_STATEMENT_CHARACTERS = 10_000
 
 
@@ -183,35 +168,23 @@ def parse_insert(text: str, namespace: tuple[str, ...]) -> InsertStatement | Non
         Unsupported: If the statement is INSERT OVERWRITE.
         StatementError: If the statement is malformed.
     """
-    try:
-        tokens = tokenize_statement(text)
-    except SqlglotError:
+    if read_first_words(text)[0] != "INSERT":
         return None
-    if not tokens or tokens[0].text.upper() != "INSERT":
-        return None
-    if len(tokens) > 1 and tokens[1].text.upper() == "OVERWRITE":
+    cursor = SparkCursor(text)
+    cursor.advance()
+    if cursor.is_next("OVERWRITE"):
         raise Unsupported(
             what="INSERT OVERWRITE",
             instead="run TRUNCATE TABLE or CREATE OR REPLACE TABLE, then INSERT INTO",
         )
-    words = [token.text.upper() for token in tokens[1:3]]
-    at = 1 + (words[:1] == ["INTO"])
-    if words[:1] != ["INTO"]:
-        raise _make_statement_error("expected INTO and a table after INSERT")
-    at += len(tokens) > at and tokens[at].text.upper() == "TABLE"
-    run = read_dotted_name(tokens, at)
-    parts = to_internal_parts(run)
-    if not run or not _FULL_NAME_PARTS - len(namespace) <= len(parts) <= _FULL_NAME_PARTS:
-        raise _make_statement_error(
-            "write the full name of the table, database.schema.table, with backticks around names that "
-            "need quotes"
-        )
-    at += 2 * len(run) - 1
-    columns, at = _parse_column_list(tokens, at)
-    if at >= len(tokens):
-        raise _make_statement_error("expected VALUES or a query after the table of INSERT")
-    table = TableName(*namespace[: _FULL_NAME_PARTS - len(parts)], *parts)
-    query, uses_default = _extract_query(text, tokens[at:])
+    if not cursor.accept("INTO"):
+        raise cursor.make_error("Expected INTO and a table after INSERT")
+    cursor.accept("TABLE")
+    table, _ = cursor.parse_table(namespace)
+    columns = _parse_column_list(cursor)
+    if is_at_end(cursor):
+        raise cursor.make_error("Expected VALUES or a query after the table of INSERT")
+    query, uses_default = _parse_query(cursor)
     return InsertStatement(table, columns, query, text, uses_default)
 
 
@@ -294,40 +267,33 @@ def encode_variants_as_json(rows: DataFrame) -> DataFrame:
     )
 
 
-def _parse_column_list(tokens: Sequence[Token], at: int) -> tuple[tuple[str, ...] | None, int]:
-    """Parse the optional column list. Return it or None, and the index of the next token."""
-    if at >= len(tokens) or tokens[at].token_type != TokenType.L_PAREN:
-        return None, at
-    if at + 1 < len(tokens) and tokens[at + 1].text.upper() in {"SELECT", "WITH", "VALUES", "("}:
-        return None, at
+def _parse_column_list(cursor: SparkCursor) -> tuple[str, ...] | None:
+    """Parse the optional column list."""
+    if not cursor.is_next("(") or cursor.peek().unquoted in _QUERY_WORDS:
+        return None
+    cursor.advance()
     names: list[str] = []
-    at += 1
-    while at < len(tokens) and tokens[at].token_type != TokenType.R_PAREN:
-        token = tokens[at]
-        quoted = token.token_type in {TokenType.IDENTIFIER, TokenType.STRING}
-        if not quoted and not token.text.isidentifier():
-            raise _make_statement_error("columns of an INSERT are names with commas between them")
-        names.append(to_display_name(token.text if quoted else token.text.upper()))
-        at += 1
-        if at < len(tokens) and tokens[at].token_type == TokenType.COMMA:
-            at += 1
-    return tuple(names), at + 1
+    while True:
+        token = cursor.advance()
+        is_quoted = token.kind is TokenKind.QUOTED or token.source_text.startswith('"')
+        if not is_quoted and token.kind is not TokenKind.WORD:
+            raise cursor.make_error(
+                "Columns of an INSERT are names with commas between them", token
+            )
+        names.append(to_display_name(token.text))
+        if not cursor.accept(","):
+            cursor.expect(")")
+            return tuple(names)
 
 
-def _extract_query(text: str, tokens: Sequence[Token]) -> tuple[str, bool]:
+def _parse_query(cursor: SparkCursor) -> tuple[str, bool]:
     """Return the query's text, with NULL for DEFAULT, and True if there is a DEFAULT."""
-    end = tokens[-1].start if tokens[-1].token_type == TokenType.SEMICOLON else len(text)
-    query, begin = "", tokens[0].start
-    if tokens[0].text.upper() == "VALUES":
-        for token in tokens:
-            if token.text.upper() == "DEFAULT" and token.token_type not in {
-                TokenType.STRING,
-                TokenType.IDENTIFIER,
-            }:
-                query += text[begin : token.start] + "NULL"
-                begin = token.end + 1
-    return query + text[begin:end], bool(query)
-
-
-def _make_statement_error(reason: str) -> StatementError:
-    return StatementError(f"{reason[0].upper()}{reason[1:]}.", reason=reason)
+    is_values, text = cursor.is_next("VALUES"), cursor.read_rest()
+    if not is_values:
+        return text, False
+    pieces, done = [], 0
+    for token in tokenize(text, SqlRules.SPARK):
+        if token.unquoted == "DEFAULT":
+            pieces += [text[done : token.start_offset], "NULL"]
+            done = token.end_offset
+    return "".join((*pieces, text[done:])), bool(pieces)

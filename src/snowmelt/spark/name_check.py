@@ -14,11 +14,10 @@ from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.errors import DatabaseNotFound, UserError
 from snowmelt.schema.types import TableName
-from snowmelt.spark.functions.call_rewriter import find_candidate_calls, list_candidate_names
+from snowmelt.spark.functions.call_rewriter import find_calls, list_candidate_names
+from snowmelt.spark.sql.cursor import FULL_NAME_PARTS
 from snowmelt.spark.sql.system_views import is_history_view, is_information_schema_view
 from snowmelt.spark.sql.table_references import parse_query
-
-_FULL_NAME_PARTS = 3
 
 
 def check_full_names(database: Database, role: str, text: str) -> None:
@@ -31,7 +30,7 @@ def check_full_names(database: Database, role: str, text: str) -> None:
         NotFound: If a function does not exist or the role may not use it.
     """
     try:
-        references = parse_query(text).references
+        references, calls = parse_query(text).references, find_calls(text).calls
     except UserError:
         return  # Spark's interface reports it with the statement's position.
     with database.reading() as connection:
@@ -47,7 +46,7 @@ def check_full_names(database: Database, role: str, text: str) -> None:
                 with suggesting_names(connection, role, name):
                     table = find_table(connection, name)
                     require_table_privilege(connection, role, table, "SELECT")
-        for call in find_candidate_calls(text).calls:
+        for call in calls:
             if _is_in_catalog(connection, call.parts) and not any(
                 list_usable_functions(connection, role, each.database, each.schema, each.function)
                 for each, _ in list_candidate_names(call.parts, ())
@@ -56,7 +55,7 @@ def check_full_names(database: Database, role: str, text: str) -> None:
 
 
 def _is_in_catalog(connection: sa.Connection, parts: Sequence[str]) -> bool:
-    if len(parts) != _FULL_NAME_PARTS:
+    if len(parts) != FULL_NAME_PARTS:
         return False
     try:
         find_database(connection, parts[0])

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
-from sqlglot import Token, TokenType
-from sqlglot.errors import SqlglotError
 
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import require_table_privilege
+from snowmelt.catalog.sql.cursor import is_at_end
+from snowmelt.catalog.sql.lexer import SqlRules, read_first_words, tokenize
 from snowmelt.clock import Clock
 from snowmelt.errors import LoadOvertaken, LoadRefused, ServiceBusy, StatementError
 from snowmelt.schema.types import TableName, TableSchema, to_display_name, to_internal_name
@@ -45,11 +45,7 @@ from snowmelt.spark.positioned_rows import (
     create_positioned_frame,
     rewrite_file,
 )
-from snowmelt.spark.sql.table_references import (
-    read_dotted_name,
-    to_internal_parts,
-    tokenize_statement,
-)
+from snowmelt.spark.sql.cursor import SparkCursor, quote_name_token
 from snowmelt.spark.tables.spark_column_mapping import list_visible_columns, quote_identifier
 from snowmelt.table.load_commit import LoadResult
 from snowmelt.table.snapshot import take_snapshots
@@ -65,7 +61,6 @@ ROW_CHANGE_RESULT_COLUMNS = (
 )
 # Placeholder for the target table in the queries of a statement. No catalog has this name.
 TARGET_PARTS = ("SNOWMELT_ROW_CHANGES", "PUBLIC", "TARGET")
-_FULL_NAME_PARTS = 3
 _MAX_ATTEMPTS = 5
 _MAX_STATEMENT_CHARACTERS = 10_000
 
@@ -123,197 +118,91 @@ def parse_row_change(text: str, namespace: tuple[str, ...]) -> RowChange | None:
     Raises:
         StatementError: If the statement is malformed.
     """
-    try:
-        tokens = tokenize_statement(text)
-    except SqlglotError:
+    parse = _PARSERS.get(read_first_words(text)[0])
+    if parse is None:
         return None
-    kind = tokens[0].text.upper() if tokens else ""
-    if kind not in _PARSERS or tokens[0].token_type in _LITERAL_TYPES:
-        return None
-    if tokens[-1].token_type == TokenType.SEMICOLON:
-        tokens = tokens[:-1]
-    return _PARSERS[kind](_Words(text, tokens), namespace)
-
-
-class _Words:
-    """Cursor over the tokens of a statement. It skips words inside parentheses and CASE … END."""
-
-    def __init__(self, text: str, tokens: Sequence[Token]) -> None:
-        self.text = text
-        self._tokens = tokens
-        self.at = 1
-
-    def accept(self, *words: str) -> bool:
-        """Skip these words. If other words follow, stay in place and return False."""
-        following = self._tokens[self.at : self.at + len(words)]
-        found = [each.text.upper() for each in following if not _is_quoted(each)]
-        if found != list(words):
-            return False
-        self.at += len(words)
-        return True
-
-    def expect(self, *words: str) -> None:
-        """Skip these words.
-
-        Raises:
-            StatementError: If other words follow.
-        """
-        if not self.accept(*words):
-            there = self._tokens[self.at].text if self.at < len(self._tokens) else "the end"
-            raise _make_error(f"expected {' '.join(words)} here, not {there}")
-
-    @property
-    def is_at_end(self) -> bool:
-        """True after the last token."""
-        return self.at >= len(self._tokens)
-
-    def read_name(self) -> list[Token]:
-        """Read a dotted name. Return an empty list if there is none."""
-        run = read_dotted_name(self._tokens, self.at)
-        self.at += max(2 * len(run) - 1, 0)
-        return run
-
-    def read_alias(self, stops: Sequence[str]) -> str | None:
-        """Read an alias, with or without AS. A word in `stops` is not an alias."""
-        if not self.accept("AS") and (self.is_at_end or self.is_at(*stops)):
-            return None
-        run = self.read_name()
-        if len(run) != 1:
-            raise _make_error("an alias must be a single name")
-        return quote_identifier(run[0].text)
-
-    def is_at(self, *words: str) -> bool:
-        """Return True if the next word is one of these."""
-        if self.is_at_end:
-            return False
-        token = self._tokens[self.at]
-        return not _is_quoted(token) and token.text.upper() in words
-
-    def read_until(self, *words: str) -> str:
-        """Return the text up to the next of these words (which may include a comma) or the end."""
-        begin, depth, cases = self.at, 0, 0
-        while not self.is_at_end:
-            token = self._tokens[self.at]
-            word = "" if _is_quoted(token) else token.text.upper()
-            if not depth and not cases and word in words:
-                break
-            depth += (token.token_type == TokenType.L_PAREN) - (
-                token.token_type == TokenType.R_PAREN
-            )
-            cases += (word == "CASE") - (word == "END")
-            if depth < 0:
-                break
-            self.at += 1
-        if begin == self.at:
-            raise _make_error(f"an expression is missing before {' or '.join(words) or 'the end'}")
-        return self.text[self._tokens[begin].start : self._tokens[self.at - 1].end + 1]
-
-    def read_list(self) -> list[str]:
-        """Return the text of each item of a list in parentheses."""
-        self.expect("(")
-        texts = [self.read_until(",")]
-        while self.accept(","):
-            texts.append(self.read_until(","))
-        self.expect(")")
-        return texts
-
-
-_LITERAL_TYPES = frozenset({TokenType.STRING, TokenType.IDENTIFIER})
-
-
-def _is_quoted(token: Token) -> bool:
-    return token.token_type in _LITERAL_TYPES
+    cursor = SparkCursor(text)
+    cursor.advance()
+    change = parse(cursor, namespace, text)
+    cursor.expect_end(change.kind)
+    return change
 
 
 def _make_error(reason: str) -> StatementError:
-    return StatementError(f"{reason[0].upper()}{reason[1:]}.", reason=reason)
+    return StatementError(f"{reason}.", reason=reason)
 
 
-def _read_target(
-    words: _Words, namespace: tuple[str, ...], stops: Sequence[str]
+def _parse_target(
+    cursor: SparkCursor, namespace: tuple[str, ...], stop: str
 ) -> tuple[TableName, str]:
-    """Read the table and its alias. The default alias is the last part of the table's name."""
-    run = words.read_name()
-    parts = to_internal_parts(run)
-    if not run or not _FULL_NAME_PARTS - len(namespace) <= len(parts) <= _FULL_NAME_PARTS:
-        raise _make_error(
-            "write the full name of the table, database.schema.table, with backticks around names that "
-            "need quotes"
-        )
-    alias = words.read_alias(stops) or quote_identifier(run[-1].text)
-    return TableName(*namespace[: _FULL_NAME_PARTS - len(parts)], *parts), alias
+    """Parse the table and its alias. The default alias is the last part of the table's name."""
+    table, name = cursor.parse_table(namespace)
+    return table, cursor.read_alias((stop,)) or name
 
 
-def _read_assignments(words: _Words, *stops: str) -> dict[str, str]:
+def _parse_assignments(cursor: SparkCursor, *stops: str) -> dict[str, str]:
     values: dict[str, str] = {}
     while True:
-        run = words.read_name()
+        run = cursor.read_name()
         if not run:
-            raise _make_error("SET is followed by columns and their values: column = value")
-        column = to_internal_parts(run)[-1]
+            raise cursor.make_error("SET is followed by columns and their values: column = value")
+        column = run[-1].text
         if column in values:
-            raise _make_error(f"column {to_display_name(column)} is set twice")
-        words.expect("=")
-        values[column] = words.read_until(",", *stops)
-        if not words.accept(","):
+            raise cursor.make_error(f"Column {to_display_name(column)} is set twice")
+        cursor.expect("=")
+        values[column] = cursor.read_until(",", *stops)
+        if not cursor.accept(","):
             return values
 
 
-def _parse_delete(words: _Words, namespace: tuple[str, ...]) -> RowChange:
-    words.expect("FROM")
-    table, alias = _read_target(words, namespace, ("WHERE",))
-    clause = MatchedClause(_read_where(words), None)
-    return RowChange("DELETE", table, alias, None, None, None, (clause,), (), words.text)
+def _parse_delete(cursor: SparkCursor, namespace: tuple[str, ...], text: str) -> RowChange:
+    cursor.expect("FROM")
+    table, alias = _parse_target(cursor, namespace, "WHERE")
+    clause = MatchedClause(_parse_where(cursor), None)
+    return RowChange("DELETE", table, alias, None, None, None, (clause,), (), text)
 
 
-def _parse_update(words: _Words, namespace: tuple[str, ...]) -> RowChange:
-    table, alias = _read_target(words, namespace, ("SET",))
-    words.expect("SET")
-    values = _read_assignments(words, "WHERE")
-    clause = MatchedClause(_read_where(words), values)
-    return RowChange("UPDATE", table, alias, None, None, None, (clause,), (), words.text)
+def _parse_update(cursor: SparkCursor, namespace: tuple[str, ...], text: str) -> RowChange:
+    table, alias = _parse_target(cursor, namespace, "SET")
+    cursor.expect("SET")
+    values = _parse_assignments(cursor, "WHERE")
+    clause = MatchedClause(_parse_where(cursor), values)
+    return RowChange("UPDATE", table, alias, None, None, None, (clause,), (), text)
 
 
-def _read_where(words: _Words) -> str | None:
-    condition = words.read_until() if words.accept("WHERE") else None
-    if not words.is_at_end:
-        raise _make_error("the statement ends after the condition of WHERE")
-    return condition
+def _parse_where(cursor: SparkCursor) -> str | None:
+    return cursor.read_until() if cursor.accept("WHERE") else None
 
 
-def _parse_merge(words: _Words, namespace: tuple[str, ...]) -> RowChange:
-    words.expect("INTO")
-    table, alias = _read_target(words, namespace, ("USING",))
-    words.expect("USING")
-    if words.is_at("("):
-        words.expect("(")
-        source, name = f"({words.read_until()})", None
-        words.expect(")")
+def _parse_merge(cursor: SparkCursor, namespace: tuple[str, ...], text: str) -> RowChange:
+    cursor.expect("INTO")
+    table, alias = _parse_target(cursor, namespace, "USING")
+    cursor.expect("USING")
+    if cursor.accept("("):
+        source, name = f"({cursor.read_until()})", None
+        cursor.expect(")")
     else:
-        run = words.read_name()
+        run = cursor.read_name()
         if not run:
-            raise _make_error("USING is followed by a table, or a query in parentheses")
-        source = ".".join(
-            quote_identifier(each.text) if _is_quoted(each) else each.text for each in run
-        )
-        name = quote_identifier(run[-1].text)
-    source_alias = words.read_alias(("ON",)) or name
+            raise cursor.make_error("USING is followed by a table, or a query in parentheses")
+        source, name = ".".join(each.source_text for each in run), quote_name_token(run[-1])
+    source_alias = cursor.read_alias(("ON",)) or name
     if source_alias is None:
-        raise _make_error("the query of USING needs an alias")
-    words.expect("ON")
-    condition = words.read_until("WHEN")
+        raise cursor.make_error("The query of USING needs an alias")
+    cursor.expect("ON")
+    condition = cursor.read_until("WHEN")
     matched: list[MatchedClause] = []
     missing: list[NotMatchedClause] = []
-    while words.accept("WHEN"):
-        if words.accept("MATCHED"):
-            matched.append(_read_matched(words))
+    while cursor.accept("WHEN"):
+        if cursor.accept("MATCHED"):
+            matched.append(_parse_matched(cursor))
         else:
-            words.expect("NOT", "MATCHED")
-            if words.accept("BY"):
-                words.expect("TARGET")
-            missing.append(_read_not_matched(words))
-    if not words.is_at_end or not (matched or missing):
-        raise _make_error("a MERGE ends with clauses WHEN MATCHED or WHEN NOT MATCHED")
+            cursor.expect("NOT", "MATCHED")
+            if cursor.accept("BY"):
+                cursor.expect("TARGET")
+            missing.append(_parse_not_matched(cursor))
+    if not is_at_end(cursor) or not (matched or missing):
+        raise cursor.make_error("A MERGE ends with clauses WHEN MATCHED or WHEN NOT MATCHED")
     return RowChange(
         "MERGE",
         table,
@@ -323,32 +212,31 @@ def _parse_merge(words: _Words, namespace: tuple[str, ...]) -> RowChange:
         condition,
         tuple(matched),
         tuple(missing),
-        words.text,
+        text,
     )
 
 
-def _read_matched(words: _Words) -> MatchedClause:
-    condition = words.read_until("THEN") if words.accept("AND") else None
-    words.expect("THEN")
-    if words.accept("DELETE"):
+def _parse_matched(cursor: SparkCursor) -> MatchedClause:
+    condition = cursor.read_until("THEN") if cursor.accept("AND") else None
+    cursor.expect("THEN")
+    if cursor.accept("DELETE"):
         return MatchedClause(condition, None)
-    words.expect("UPDATE", "SET")
-    if words.accept("*"):
+    cursor.expect("UPDATE", "SET")
+    if cursor.accept("*"):
         return MatchedClause(condition, {}, takes_all=True)
-    return MatchedClause(condition, _read_assignments(words, "WHEN"))
+    return MatchedClause(condition, _parse_assignments(cursor, "WHEN"))
 
 
-def _read_not_matched(words: _Words) -> NotMatchedClause:
-    condition = words.read_until("THEN") if words.accept("AND") else None
-    words.expect("THEN")
-    words.expect("INSERT")
-    if words.accept("*"):
+def _parse_not_matched(cursor: SparkCursor) -> NotMatchedClause:
+    condition = cursor.read_until("THEN") if cursor.accept("AND") else None
+    cursor.expect("THEN", "INSERT")
+    if cursor.accept("*"):
         return NotMatchedClause(condition, None, (), takes_all=True)
     columns = None
-    if words.is_at("("):
-        columns = tuple(map(_to_column_name, words.read_list()))
-    words.expect("VALUES")
-    return NotMatchedClause(condition, columns, tuple(words.read_list()))
+    if cursor.is_next("("):
+        columns = tuple(map(_to_column_name, cursor.read_list()))
+    cursor.expect("VALUES")
+    return NotMatchedClause(condition, columns, tuple(cursor.read_list()))
 
 
 def _to_column_name(text: str) -> str:
@@ -357,7 +245,7 @@ def _to_column_name(text: str) -> str:
     return to_internal_name(text)
 
 
-_PARSERS: Mapping[str, Callable[[_Words, tuple[str, ...]], RowChange]] = {
+_PARSERS: Mapping[str, Callable[[SparkCursor, tuple[str, ...], str], RowChange]] = {
     "DELETE": _parse_delete,
     "UPDATE": _parse_update,
     "MERGE": _parse_merge,
@@ -466,7 +354,7 @@ class RowChangeRunner:
                 "discard the chunk with `snowmelt chunks give-up`",
             )
         schema = snapshot.table.schema
-        words = {token.text.lower() for token in tokenize_statement(change.text)}
+        words = {token.text.lower() for token in tokenize(change.text, SqlRules.SPARK)}
         columns = [each for each in list_visible_columns(schema) if each.name.lower() in words]
         paths = [file.path for file in snapshot.list_native_files()]
         cores = self._connection.cores
@@ -495,7 +383,7 @@ class RowChangeRunner:
             for name, text in given.items():
                 if schema.column(name) is None:
                     raise _make_error(
-                        f"column {to_display_name(name)} does not exist in table {change.table}"
+                        f"Column {to_display_name(name)} does not exist in table {change.table}"
                     )
                 assignments[action][name] = len(values)
                 values.append((action, text))

@@ -18,7 +18,6 @@ from snowmelt.catalog.db.database import Database, open_and_upgrade_database, op
 from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id
-from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.catalog.security.encryption_keys import KeyRing, open_or_create_keyring
 from snowmelt.catalog.statements.executor import execute_statement, is_query
 from snowmelt.catalog.statements.statement_context import StatementResult
@@ -78,7 +77,6 @@ from snowmelt.spark.sql.system_views import (
     is_history_view,
     is_information_schema_view,
 )
-from snowmelt.spark.sql.table_functions import rewrite_table_functions
 from snowmelt.spark.sql.table_references import (
     SparkQuery,
     parse_dotted_name,
@@ -290,14 +288,7 @@ class Snowmelt:
             return self._create_table_as(creation, database, schema)
         if not is_query(text):
             return make_result_frame(self.spark, self._execute_statement(text, database, schema))
-        text = rewrite_table_functions(text, place, self._require_readable)
         return self._run_query(self._functions.rewrite_query(text, place), place)
-
-    def _require_readable(self, name: TableName) -> None:
-        """Raise TableNotFound if a table does not exist or the role lacks SELECT on it."""
-        with self._database.reading() as connection:
-            table = find_table(connection, name)
-            require_table_privilege(connection, self.role, table, "SELECT")
 
     def _execute_statement(
         self, text: str, database: str | None, schema: str | None
@@ -355,7 +346,7 @@ class Snowmelt:
         planned = self._plan_query(query, namespace)
         frames = {each.index: self._frame_builder.build_frame(each.read) for each in planned}
         for index, reference in enumerate(query.references):
-            parts = qualify_reference(query, reference, namespace)
+            parts = qualify_reference(reference, namespace)
             if target is not None and reference.parts == TARGET_PARTS:
                 frames[index] = target
             elif is_history_view(reference.parts):

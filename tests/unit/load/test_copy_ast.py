@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.load.copy_ast import is_copy_statement
+from snowmelt.load.copy_ast import is_file_statement
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from snowmelt.load.copy_ast import is_copy_statement
     ],
 )
 def test_a_copy_is_told_by_its_first_word(text: str, expected: bool) -> None:
-    assert is_copy_statement(text) is expected
+    assert is_file_statement(text) is expected

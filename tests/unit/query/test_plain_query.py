@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from snowmelt.errors import StatementError
 from snowmelt.query.plain_query import (
     PlainQuery,
     QueryColumnMissing,
@@ -145,3 +146,15 @@ def test_names_that_spark_may_resolve_are_left_to_it(query: str) -> None:
     with pytest.raises(QueryNotPlain) as raised:
         analyze(query)
     assert not isinstance(raised.value, QueryColumnMissing)
+
+
+def test_comments_and_names_are_those_of_spark() -> None:
+    for text in (
+        "SELECT n -- c\\\n WHERE n = 1\nFROM d.s.t",
+        "SELECT n /* /* */ WHERE n = 1 */ FROM d.s.t",
+    ):
+        parsed = parse_plain_query(text)
+        assert parsed.select.args.get("where") is None
+        assert parsed.table == TableName("D", "S", "T")
+    with pytest.raises(StatementError, match="in backticks"):
+        parse_plain_query("SELECT * FROM d.s.t$x")

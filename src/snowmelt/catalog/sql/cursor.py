@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar
 
 from snowmelt.catalog.model.records import ObjectKind
-from snowmelt.catalog.sql.lexer import SourcePosition, SqlToken, TokenKind, tokenize
+from snowmelt.catalog.sql.lexer import SourcePosition, SqlRules, SqlToken, TokenKind, tokenize
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import RESERVED_WORDS, TableName, to_display_name
 
@@ -78,10 +78,10 @@ def format_suggestion(word: str, known: Iterable[str]) -> str:
 class TokenCursor:
     """A position in the tokens of one statement."""
 
-    def __init__(self, text: str, *, is_copy: bool = False) -> None:
-        """Tokenize a statement; `is_copy` selects the rules of COPY."""
+    def __init__(self, text: str, rules: SqlRules = SqlRules.CATALOG) -> None:
+        """Tokenize a statement by the rules of its dialect."""
         self._text = text
-        self._tokens = tokenize(text, is_copy=is_copy)
+        self._tokens = tokenize(text, rules)
         self._index = 0
 
     @property
@@ -97,7 +97,7 @@ class TokenCursor:
     def is_next(self, *words: str) -> bool:
         """Return True if exactly these words follow."""
         upcoming = self._tokens[self._index : self._index + len(words)]
-        return tuple(_text_if_unquoted(token) for token in upcoming) == words
+        return tuple(token.unquoted for token in upcoming) == words
 
     def peek(self, count: int = 1) -> SqlToken:
         """Return the token `count` positions after the next one, or the last token."""
@@ -123,7 +123,7 @@ class TokenCursor:
 
     def accept_one_of(self, *words: str) -> SqlToken | None:
         """Consume and return the next word if it is one of these; else return None."""
-        return self.advance() if _text_if_unquoted(self.current) in words else None
+        return self.advance() if self.current.unquoted in words else None
 
     def expect(self, *words: str) -> None:
         """Consume these words. Raise StatementError if others follow."""
@@ -229,7 +229,7 @@ class TokenCursor:
 
     def source_between(self, first: SqlToken, last: SqlToken) -> str:
         """Return the source text from one token to another, both included."""
-        return self._text[first.start_offset : last.start_offset + len(last.source_text)]
+        return self._text[first.start_offset : last.end_offset]
 
     @property
     def current_label(self) -> str:
@@ -239,10 +239,6 @@ class TokenCursor:
 
 def _label_token(token: SqlToken) -> str:
     return token.kind.value if token.kind is TokenKind.END else token.source_text.split("\n")[0]
-
-
-def _text_if_unquoted(token: SqlToken) -> str | None:
-    return token.text if token.kind in {TokenKind.WORD, TokenKind.SYMBOL} else None
 
 
 def join_alternatives(words: tuple[str, ...]) -> str:

@@ -1,18 +1,20 @@
-"""Lexer of statements with source positions. Splits scripts into statements.
+"""Lexer of statements with source positions. Classifies statements and splits scripts.
 
-Statements have Snowflake's strings, comments and operators. They also have Spark's quoted names, so
-that a `;` inside backticks does not end a query. COPY has Vertica's strings: a backslash is literal
-in `'…'`, so that ESCAPE AS can name a single backslash, and starts an escape in `E'…'`.
+Catalog statements have Snowflake's strings, comments and operators. COPY has Vertica's strings: a
+backslash is literal in `'…'`, so that ESCAPE AS can name a single backslash, and starts an escape in
+`E'…'`. Queries, INSERT, UPDATE, DELETE and MERGE have Spark's: `"…"` is a string, a backslash starts
+an escape in both kinds of strings unless they begin with `r`, and comments nest.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from snowmelt.errors import StatementError
 
@@ -28,6 +30,14 @@ class TokenKind(StrEnum):
     END = "end of the statement"
 
 
+class SqlRules(StrEnum):
+    """Lexical rules of a statement."""
+
+    CATALOG = "Snowflake"
+    COPY = "Vertica"
+    SPARK = "Spark"
+
+
 @dataclass(frozen=True, slots=True)
 class SourcePosition:
     """Line and column, both from 1."""
@@ -38,13 +48,29 @@ class SourcePosition:
 
 @dataclass(frozen=True, slots=True)
 class SqlToken:
-    """One token. `text` is upper-case for words, and without quotes for names and strings."""
+    """One token. `text` is upper-case for words, and without quotes for names and strings.
+
+    Escapes of Spark's strings stay in `text`.
+    """
 
     kind: TokenKind
     text: str
     source_text: str
     position: SourcePosition
     start_offset: int
+
+    @property
+    def end_offset(self) -> int:
+        """Offset after the token."""
+        return self.start_offset + len(self.source_text)
+
+    @property
+    def unquoted(self) -> str:
+        """The text of a word or symbol, or an empty string."""
+        return self.text if self.kind in _UNQUOTED_KINDS else ""
+
+
+_UNQUOTED_KINDS = frozenset({TokenKind.WORD, TokenKind.SYMBOL})
 
 
 class PositionIndex:
@@ -92,6 +118,29 @@ _COPY_TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+# Spark takes no part of a name after `$` without backticks. `${…}` is a variable of the session.
+_SPARK_TOKEN = re.compile(
+    r"""
+    (?P<blank>\s+|--(?:\\\n|[^\r\n])*)
+  | (?P<hint>/\*\+.*?\*/)
+  | (?P<comment>/\*)
+  | (?P<verbatim>[rR](?:'[^']*'|"[^"]*")|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
+  | (?P<escapable>'(?:[^'\\]++|\\.|'')*'|"(?:[^"\\]++|\\.|"")*")
+  | (?P<quoted>`(?:[^`]++|``)*`)
+  | (?P<number>[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?(?:BD|bd|[LSYFDlsyfd])?(?!\w))
+  | (?P<dollar>\w+\$(?!\{))
+  | (?P<word>\w+)
+  | (?P<open>['"`])
+  | (?P<operator><=>|<>|!=|==|>=|<=|=>|->|::|\|\||\|>|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_MARK = re.compile(r"/\*|\*/")
+_PATTERNS = {
+    SqlRules.CATALOG: _TOKEN,
+    SqlRules.COPY: _COPY_TOKEN,
+    SqlRules.SPARK: _SPARK_TOKEN,
+}
 # Lone surrogates and code points beyond Unicode are not valid escapes.
 _ESCAPE = re.compile(
     r"''|\\(?:(?P<octal>[0-3][0-7]{2}|[0-7]{1,2})|x(?P<hex>[0-9a-fA-F]{2})"
@@ -128,18 +177,19 @@ _TOKEN_MEANINGS: dict[str, tuple[TokenKind, Callable[[str], str]]] = {
     "string": (TokenKind.STRING, lambda text: _ESCAPE.sub(_unescape, text[1:-1])),
     "plain": (TokenKind.STRING, lambda text: text[1:-1].replace("''", "'")),
     "escaped": (TokenKind.STRING, lambda text: _COPY_ESCAPE.sub(_unescape, text[2:-1])),
+    "escapable": (TokenKind.STRING, lambda text: text[1:-1].replace(text[0] * 2, text[0])),
+    "verbatim": (TokenKind.STRING, str),
     "quoted": (TokenKind.QUOTED, lambda text: text[1:-1].replace(text[0] * 2, text[0])),
     "word": (TokenKind.WORD, str.upper),
     "number": (TokenKind.NUMBER, str),
     "hex": (TokenKind.SYMBOL, str),
     "operator": (TokenKind.SYMBOL, str),
+    "hint": (TokenKind.SYMBOL, str),
 }
 
 
-def tokenize(text: str, *, is_copy: bool = False) -> tuple[SqlToken, ...]:
-    """Split one statement or a script into tokens, the last of them of kind END.
-
-    `is_copy` reads the text as one COPY statement.
+def tokenize(text: str, rules: SqlRules = SqlRules.CATALOG) -> tuple[SqlToken, ...]:
+    """Split one statement into tokens, the last of them of kind END.
 
     Raises:
         StatementError: If a string, quoted name or comment is not closed, or a number is too long.
@@ -147,111 +197,126 @@ def tokenize(text: str, *, is_copy: bool = False) -> tuple[SqlToken, ...]:
     positions = PositionIndex(text)
     end = len(text.rstrip())
     return (
-        *_iterate_tokens(text, positions, is_copy=is_copy),
+        *(
+            SqlToken(kind, value, source_text, positions.position_at(start), start)
+            for kind, value, source_text, start in _scan(text, 0, rules)
+        ),
         SqlToken(TokenKind.END, "", "", positions.position_at(end), end),
     )
 
 
+def mask_comments(tokens: Iterable[SqlToken]) -> str:
+    """Return a text with these tokens at their offsets, and spaces between them."""
+    masked, done = [], 0
+    for token in tokens:
+        masked += [" " * (token.start_offset - done), token.source_text]
+        done = token.end_offset
+    return "".join(masked)
+
+
 # Python converts no integer of more than 4,300 digits.
 _MAX_NUMBER_CHARACTERS = 1_000
+_NOT_CLOSED = "This string, quoted name or comment is not closed"
 
 
-def _iterate_tokens(
-    text: str,
-    positions: PositionIndex,
-    start: int = 0,
-    end: int | None = None,
-    *,
-    is_copy: bool = False,
-) -> Iterator[SqlToken]:
-    pattern = _COPY_TOKEN if is_copy else _TOKEN
-    for found in pattern.finditer(text, start, len(text) if end is None else end):
-        kind, source_text = found.lastgroup or "", found.group()
-        if kind == "blank":
+def _scan(text: str, at: int, rules: SqlRules) -> Iterator[tuple[TokenKind, str, str, int]]:
+    """Yield kind, text, source text and offset of each token."""
+    match = _PATTERNS[rules].match
+    while (found := match(text, at)) is not None:
+        name, source_text, start, at = found.lastgroup or "", found.group(), at, found.end()
+        if name == "blank":
             continue
-        position = positions.position_at(found.start())
-        if kind not in _TOKEN_MEANINGS:
-            raise StatementError(
-                reason="This string, quoted name or comment is not closed",
-                line=position.line,
-                column=position.column,
-            )
-        meaning, read = _TOKEN_MEANINGS[kind]
-        if meaning is TokenKind.NUMBER and len(source_text) > _MAX_NUMBER_CHARACTERS:
-            raise StatementError(
-                reason=f"A number has at most {_MAX_NUMBER_CHARACTERS:,} characters",
-                line=position.line,
-                column=position.column,
-            )
+        if name == "comment":
+            at = _find_comment_end(text, start)
+            continue
+        if name == "dollar":
+            reason = f"{source_text} begins a name with a dollar sign. Write the name in backticks"
+            raise _make_error(text, start, reason)
+        if name not in _TOKEN_MEANINGS:
+            raise _make_error(text, start, _NOT_CLOSED)
+        kind, read = _TOKEN_MEANINGS[name]
+        if kind is TokenKind.NUMBER and len(source_text) > _MAX_NUMBER_CHARACTERS:
+            reason = f"A number has at most {_MAX_NUMBER_CHARACTERS:,} characters"
+            raise _make_error(text, start, reason)
         value = read(source_text)
-        if meaning is TokenKind.WORD and not value[:1].isidentifier():
-            meaning, value = TokenKind.SYMBOL, source_text
-        yield SqlToken(meaning, value, source_text, position, found.start())
+        if kind is TokenKind.WORD and rules is not SqlRules.SPARK and not value[:1].isidentifier():
+            kind, value = TokenKind.SYMBOL, source_text
+        yield kind, value, source_text, start
 
 
-def is_copy_statement(text: str, start: int = 0) -> bool:
-    """Return True if a statement begins with COPY. Does not examine the rest."""
-    first = next(_iterate_tokens(text, PositionIndex(text), start, is_copy=True), None)
-    return first is not None and first.kind is TokenKind.WORD and first.text == "COPY"
+def _find_comment_end(text: str, start: int) -> int:
+    depth = 0
+    for mark in _COMMENT_MARK.finditer(text, start):
+        depth += 1 if mark.group() == "/*" else -1
+        if not depth:
+            return mark.end()
+    raise _make_error(text, start, _NOT_CLOSED)
 
 
-def find_copy_end(text: str, start: int) -> int:
-    """Return the end of the COPY that begins at `start`: its semicolon, or the end of the text.
-
-    Raises:
-        StatementError: If a string, quoted name or comment is not closed.
-    """
-    for token in _iterate_tokens(text, PositionIndex(text), start, is_copy=True):
-        if token.text == ";" and token.kind is TokenKind.SYMBOL:
-            return token.start_offset
-    return len(text)
+def _make_error(text: str, offset: int, reason: str) -> StatementError:
+    place = PositionIndex(text).position_at(offset)
+    return StatementError(reason=reason, line=place.line, column=place.column)
 
 
 # Classification of statements by their first words, and splitting of scripts.
 
 # A SELECT of this function alone is a catalog statement, not a query.
 PIPE_STATUS_FUNCTION = "SYSTEM$PIPE_STATUS"
-_INFER_SCHEMA = re.compile("INFER_SCHEMA", re.IGNORECASE)
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
+_ROW_CHANGE_WORDS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
+_INFER_SCHEMA = ("TABLE", "(", "INFER_SCHEMA")
+
+
+def _iterate_words(text: str, start: int) -> Iterator[str]:
+    """Yield the words and symbols of a statement, up to its semicolon or a token that is not closed.
+
+    Other tokens are yielded as empty strings.
+    """
+    with contextlib.suppress(StatementError):
+        for kind, value, _, _ in _scan(text, start, SqlRules.CATALOG):
+            if value == ";" and kind is TokenKind.SYMBOL:
+                return
+            yield value if kind in _UNQUOTED_KINDS else ""
+
+
+def read_first_words(text: str, start: int = 0) -> tuple[str, str]:
+    """Return the first two words or symbols of a statement. Other tokens are empty strings."""
+    words = (*islice(_iterate_words(text, start), 2), "", "")
+    return words[0], words[1]
+
+
+def is_copy_statement(text: str) -> bool:
+    """Return True if a statement begins with COPY. Does not examine the rest."""
+    return read_first_words(text)[0] == "COPY"
+
+
+def is_copy_into(text: str) -> bool:
+    """Return True if a statement begins with COPY INTO. Does not examine the rest."""
+    return read_first_words(text) == ("COPY", "INTO")
 
 
 def is_infer_schema(text: str) -> bool:
-    """Return True if a statement calls the table function INFER_SCHEMA.
+    """Return True if a statement calls the table function INFER_SCHEMA."""
+    return _INFER_SCHEMA[-1] in text.upper() and _has_infer_schema(text, 0)
 
-    Raises:
-        StatementError: If a string, quoted name or comment is not closed.
-    """
-    if not _INFER_SCHEMA.search(text):
-        return False
-    words = [token.text if token.kind is not TokenKind.STRING else "" for token in tokenize(text)]
-    return any(words[at : at + 3] == ["TABLE", "(", "INFER_SCHEMA"] for at in range(len(words)))
+
+def _has_infer_schema(text: str, start: int) -> bool:
+    words = tuple(_iterate_words(text, start))
+    return any(words[at : at + len(_INFER_SCHEMA)] == _INFER_SCHEMA for at in range(len(words)))
 
 
 def is_query(text: str) -> bool:
     """Return True for SELECT, WITH, VALUES, FROM, EXPLAIN, or a statement in parentheses.
 
     Return False for `SELECT SYSTEM$PIPE_STATUS(…)`, which is a catalog statement, and for INFER_SCHEMA,
-    which reads files.
-
-    Raises:
-        StatementError: If a string, quoted name or comment is not closed.
+    which reads files. Does not examine the rest, which has the strings of Spark.
     """
-    # Check for COPY first: its strings have other rules, so other rules might find an unclosed
-    # string.
-    if is_copy_statement(text) or is_infer_schema(text):
-        return False
-    first, *others = tokenize(text)
-    if first.text == "SELECT" and others[0].text == PIPE_STATUS_FUNCTION:
-        return False
-    return first.kind in {TokenKind.WORD, TokenKind.SYMBOL} and first.text in _QUERY_WORDS
+    return _begins_query(text, 0) and not is_infer_schema(text)
 
 
-_COPY_START = re.compile(
-    # COPY INTO has the same strings as all statements except Vertica's COPY.
-    # Without backtracking into comments, which would take exponential time.
-    r"(?:\A|;)(?:\s|--[^\n]*(?:\n|\Z)|(?>/\*.*?\*/))*+(COPY)\b(?!\s+INTO\b)",
-    re.IGNORECASE | re.DOTALL,
-)
+def _begins_query(text: str, start: int) -> bool:
+    first, second = read_first_words(text, start)
+    return first in _QUERY_WORDS and second != PIPE_STATUS_FUNCTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,42 +333,21 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
     Raises:
         StatementError: If a string, quoted name or comment is not closed.
     """
-    places = PositionIndex(text)
+    positions = PositionIndex(text)
     pieces: list[ScriptStatement] = []
-    at = 0
-    for found in _COPY_START.finditer(text):
-        start = found.start(1)
-        if start < at or not _is_before_statement(text[at:start]):
-            continue
-        pieces.extend(_split_statements(text, at, start, places))
-        end = find_copy_end(text, start)
-        pieces.append(ScriptStatement(text[start:end].rstrip(), places.position_at(start)))
-        at = end + 1
-    pieces.extend(_split_statements(text, at, len(text), places))
+    infers = _INFER_SCHEMA[-1] in text.upper()
+    end = -1
+    while (first := next(_scan(text, end + 1, SqlRules.CATALOG), None)) is not None:
+        start = first[-1]
+        is_spark = first[1] in _ROW_CHANGE_WORDS or (
+            _begins_query(text, start) and not (infers and _has_infer_schema(text, start))
+        )
+        is_copy = first[1] == "COPY" and read_first_words(text, start)[1] != "INTO"
+        rules = SqlRules.SPARK if is_spark else SqlRules.COPY if is_copy else SqlRules.CATALOG
+        tokens = _scan(text, start, rules)
+        ends = (at for kind, value, _, at in tokens if (kind, value) == (TokenKind.SYMBOL, ";"))
+        end = next(ends, len(text))
+        if end > start:
+            piece = text[start:end].rstrip()
+            pieces.append(ScriptStatement(piece, positions.position_at(start)))
     return tuple(pieces)
-
-
-def _is_before_statement(text: str) -> bool:
-    """Return True if a COPY after this text begins a statement, and is not inside a string."""
-    try:
-        tokens = tokenize(text)
-    except StatementError:
-        return False
-    return len(tokens) == 1 or (tokens[-2].text == ";" and tokens[-2].kind is TokenKind.SYMBOL)
-
-
-def _split_statements(
-    text: str, start: int, end: int, positions: PositionIndex
-) -> list[ScriptStatement]:
-    pieces: list[ScriptStatement] = []
-    first: SqlToken | None = None
-    at_end = SqlToken(TokenKind.END, "", "", positions.position_at(end), end)
-    for token in (*_iterate_tokens(text, positions, start, end), at_end):
-        if token.kind is TokenKind.END or (token.text == ";" and token.kind is TokenKind.SYMBOL):
-            if first is not None:
-                piece = text[first.start_offset : token.start_offset].rstrip()
-                pieces.append(ScriptStatement(piece, first.position))
-            first = None
-        else:
-            first = first or token
-    return pieces

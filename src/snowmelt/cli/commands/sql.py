@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.sql.lexer import ScriptStatement
+from snowmelt.catalog.sql.lexer import ScriptStatement, read_first_words
 from snowmelt.cli.command_context import (
     StatementOutput,
     add_service_options,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_ROLE = "ACCOUNTADMIN"
 _INSTANT_TYPES = {LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ}
-_CATALOG_CREATING_STATEMENTS = (["CREATE", "DATABASE"], ["CREATE", "ROLE"], ["CREATE", "USER"])
+_CATALOG_CREATING_STATEMENTS = (("CREATE", "DATABASE"), ("CREATE", "ROLE"), ("CREATE", "USER"))
 
 NAME = "sql"
 QUOTING_EXAMPLE = 'snowmelt sql "SELECT * FROM demo.public.t"'
@@ -171,8 +171,8 @@ class _ScriptRunner:
         would be misleading.
         """
         if self._database is None:
-            words = statement.upper().split(maxsplit=2)[:2]
-            catalog = opening_catalog(self._settings, create=words in _CATALOG_CREATING_STATEMENTS)
+            creates = read_first_words(statement) in _CATALOG_CREATING_STATEMENTS
+            catalog = opening_catalog(self._settings, create=creates)
             self._database = self._exit_stack.enter_context(catalog)
         return self._database
 

@@ -13,11 +13,11 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
+from snowmelt.catalog.sql.lexer import SqlRules, tokenize
 from snowmelt.functions.caller.plan import CallRecord
 from snowmelt.functions.definition import Volatility
-from snowmelt.spark.sql.table_references import parse_statement, tokenize_without_explain
+from snowmelt.spark.sql.table_references import parse_statement
 
 if TYPE_CHECKING:
     from snowmelt.spark.functions.registry import RegisteredFunction, RewrittenQuery
@@ -219,10 +219,7 @@ def _is_filtered_late(node: _PlanNode) -> bool:
 
 def _find_conditional_calls(query: RewrittenQuery) -> set[str]:
     """Return the private names of functions inside conditional expressions."""
-    try:
-        tree = parse_statement(query.text, tokenize_without_explain(query.text))
-    except SqlglotError:
-        return set()
+    tree = parse_statement(tokenize(query.text, SqlRules.SPARK))
     if tree is None:
         return set()
     return {

@@ -1,4 +1,4 @@
-"""Finds and replaces calls of external functions in the text of a query.
+"""Finds and replaces calls of external functions and of COPY_HISTORY in the text of a query.
 
 Calls are found in the tokens, so quoted names, comments and strings are handled correctly. The text
 around the calls stays unchanged.
@@ -11,38 +11,40 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import sqlglot
-from sqlglot import Token, TokenType, exp
+from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from snowmelt.catalog.objects.external_functions import FunctionName
+from snowmelt.catalog.sql.lexer import SqlRules, SqlToken, TokenKind, tokenize
 from snowmelt.errors import UserError
 from snowmelt.functions.signature import FunctionSignature
-from snowmelt.spark.sql.table_references import (
-    DIALECT,
-    parse_statement,
+from snowmelt.spark.sql.cursor import (
+    FULL_NAME_PARTS,
+    match_brackets,
     read_dotted_name,
-    to_internal_parts,
-    tokenize_without_explain,
+    split_at_commas,
 )
+from snowmelt.spark.sql.table_references import DIALECT
 
 if TYPE_CHECKING:
     from snowmelt.catalog.objects.external_functions import CallableFunction
 
     Render: TypeAlias = Callable[["FunctionCall", Sequence["CallArgument"]], str]
 
-_DEPTH_CHANGES = {
-    TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.L_BRACE: 1,
-    TokenType.R_PAREN: -1, TokenType.R_BRACKET: -1, TokenType.R_BRACE: -1,
-}  # fmt: skip
-# A name with parentheses after one of these tokens is not a call.
-_NOT_BEFORE_CALLS = frozenset({TokenType.ALIAS, TokenType.DOT, TokenType.R_PAREN, TokenType.DCOLON})
-_WORDS_BEFORE_TABLES = frozenset({"INTO", "OVERWRITE", "TABLE", "VIEW", "FUNCTION"})
-_FULL_NAME_PARTS = 3
+# After any other word, a name with parentheses is a table, or an alias with column names.
+_WORDS_BEFORE_CALLS = frozenset({
+    "AGGREGATE", "ALL", "AND", "ANY", "BETWEEN", "BOTH", "BY", "CASE", "DISTINCT", "DIV", "ELSE",
+    "ESCAPE", "EXTEND", "FOR", "FROM", "HAVING", "ILIKE", "IN", "INTERVAL", "JOIN", "LATERAL",
+    "LEADING", "LIKE", "LIMIT", "NOT", "OFFSET", "ON", "OR", "OUTER", "PLACING", "QUALIFY",
+    "REGEXP", "RLIKE", "SELECT", "SET", "SOME", "THEN", "TRAILING", "USING", "VALUES", "WHEN",
+    "WHERE", "ZONE",
+})  # fmt: skip
+_HISTORY_FUNCTIONS = (("COPY_HISTORY",), ("INFORMATION_SCHEMA", "COPY_HISTORY"))
 _TRY_PREFIX = "TRY_"
-_WORDS_AFTER_SELECT_LIST = frozenset({
+_AFTER_SELECT_LIST = frozenset({
     "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET",
-    "WINDOW", "QUALIFY", "UNION", "EXCEPT", "INTERSECT", "MINUS", "LATERAL",
-    "GROUP BY", "ORDER BY", "SORT BY", "CLUSTER BY", "DISTRIBUTE BY", "INTO",
+    "WINDOW", "QUALIFY", "UNION", "EXCEPT", "INTERSECT", "MINUS", "LATERAL", "INTO",
+    ")", "]", "}", ";",
 })  # fmt: skip
 
 
@@ -62,65 +64,87 @@ class CallArgument:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """Name followed by parentheses. Positions are token indexes. `end` is after the parentheses."""
+    """Name followed by parentheses. Positions are token indexes. `end` is after the call."""
 
     parts: tuple[str, ...]
     source_name: str
     start: int
     opening: int
+    closing: int
     end: int
 
 
 @dataclass(frozen=True, slots=True)
 class StatementCalls:
-    """Tokens of a statement and its candidate function calls."""
+    """Tokens of a statement and its calls.
+
+    `calls` may be calls of external functions. `history_calls` are `TABLE(COPY_HISTORY(…))`.
+    """
 
     text: str
-    tokens: tuple[Token, ...]
+    tokens: tuple[SqlToken, ...]
+    closings: Mapping[int, int]
     calls: tuple[FunctionCall, ...]
+    history_calls: tuple[FunctionCall, ...]
 
 
-def find_candidate_calls(text: str) -> StatementCalls:
-    """Find everything in a statement that has the form of a function call."""
-    try:
-        tokens = tokenize_without_explain(text)
-    except SqlglotError:
-        return StatementCalls(text, (), ())
-    return StatementCalls(text, tuple(tokens), tuple(_scan_calls(tokens)))
+def find_calls(text: str) -> StatementCalls:
+    """Find everything in a statement that has the form of a function call.
+
+    Raises:
+        StatementError: If a string, quoted name or comment is not closed.
+    """
+    tokens = tokenize(text, SqlRules.SPARK)
+    closings = match_brackets(tokens)
+    found = {call.start: call for call in _scan_calls(tokens, closings)}
+    histories = []
+    for start, table in list(found.items()):
+        call = found.get(table.opening + 1)
+        if (
+            tokens[start].unquoted == "TABLE"
+            and call is not None
+            and call.parts[-2:] in _HISTORY_FUNCTIONS
+            and call.end == table.closing
+        ):
+            histories.append(replace(call, start=start, end=table.end))
+            del found[start], found[call.start]
+    return StatementCalls(text, tokens, closings, tuple(found.values()), tuple(histories))
 
 
-def _scan_calls(tokens: Sequence[Token]) -> Iterator[FunctionCall]:
+def _scan_calls(tokens: Sequence[SqlToken], closings: Mapping[int, int]) -> Iterator[FunctionCall]:
     index = 0
     while index < len(tokens):
         run = read_dotted_name(tokens, index)
         opening = index + 2 * len(run) - 1
+        closing = closings.get(opening) if tokens[opening].unquoted == "(" else None
         if (
-            0 < len(run) <= _FULL_NAME_PARTS
-            and opening < len(tokens)
-            and tokens[opening].token_type == TokenType.L_PAREN
-            and not (
-                index
-                and (
-                    tokens[index - 1].token_type in _NOT_BEFORE_CALLS
-                    or tokens[index - 1].text.upper() in _WORDS_BEFORE_TABLES
-                )
-            )
+            0 < len(run) <= FULL_NAME_PARTS
+            and closing is not None
+            and not _is_alias(tokens, index, closing)
         ):
-            depth = 0
-            for at in range(opening, len(tokens)):
-                depth += _DEPTH_CHANGES.get(tokens[at].token_type, 0)
-                if depth == 0:
-                    written = ".".join(token.text for token in run)
-                    yield FunctionCall(to_internal_parts(run), written, index, opening, at + 1)
-                    break
-        index += max(1, 2 * len(run) - 1)
+            parts = tuple(token.text for token in run)
+            written = ".".join(token.source_text.strip("`") for token in run)
+            yield FunctionCall(parts, written, index, opening, closing, closing + 1)
+        index = max(opening, index + 1)
+
+
+def _is_alias(tokens: Sequence[SqlToken], start: int, closing: int) -> bool:
+    """Return True if a name with parentheses is a table, or an alias with column names."""
+    if not start:
+        return False
+    before, after = tokens[start - 1], tokens[closing + 1]
+    if before.kind is TokenKind.WORD and before.text not in _WORDS_BEFORE_CALLS:
+        return True
+    if before.unquoted == "," and after.unquoted == "AS" and tokens[closing + 2].text == "(":
+        return True  # WITH a AS (…), b(x) AS (…)
+    return before.kind is TokenKind.QUOTED or before.unquoted in {".", ")", "::"}
 
 
 def list_candidate_names(
     parts: tuple[str, ...], namespace: tuple[str, ...]
 ) -> Iterable[tuple[FunctionName, bool]]:
     """Yield the functions that a name may refer to, with True for a `try_` call."""
-    missing = _FULL_NAME_PARTS - len(parts)
+    missing = FULL_NAME_PARTS - len(parts)
     if missing > len(namespace):
         return
     name = FunctionName(*namespace[:missing], *parts)
@@ -139,25 +163,16 @@ def rewrite_calls(calls: StatementCalls, chosen: Mapping[int, FunctionCall], ren
     """
     if not chosen:
         return calls.text
-    tree = parse_statement(calls.text, calls.tokens)
-    # A table alias with column names is not a call.
-    aliases = () if tree is None else (each.this for each in tree.find_all(exp.TableAlias))
-    starts = {
-        each.meta["start"]
-        for each in aliases
-        if isinstance(each, exp.Identifier) and "start" in each.meta
-    }
-    chosen = {at: call for at, call in chosen.items() if calls.tokens[at].start not in starts}
-    first, last = calls.tokens[0], calls.tokens[-1]
-    middle = _CallRewriter(calls, chosen, render).rewrite_tokens(0, len(calls.tokens))
-    return calls.text[: first.start] + middle + calls.text[last.end + 1 :]
+    end = len(calls.tokens) - 1
+    middle = _CallRewriter(calls, chosen, render).rewrite_tokens(0, end)
+    return calls.text[: calls.tokens[0].start_offset] + middle
 
 
 class _CallRewriter:
     def __init__(
         self, calls: StatementCalls, chosen: Mapping[int, FunctionCall], render: Render
     ) -> None:
-        self._text = calls.text
+        self._calls = calls
         self._tokens = calls.tokens
         self._chosen = chosen
         self._render = render
@@ -166,48 +181,36 @@ class _CallRewriter:
     def rewrite_tokens(self, start: int, end: int) -> str:
         """Return the rewritten text of a range of tokens, including the text between them."""
         pieces = []
-        index, position = start, self._tokens[start].start
+        index, position = start, self._tokens[start].start_offset
         while index < end:
             call = self._chosen.get(index)
             if call is not None:
-                pieces.append(self._text[position : self._tokens[index].start])
+                pieces.append(self._calls.text[position : self._tokens[index].start_offset])
                 pieces.append(self._render(call, self._parse_arguments(call)))
                 index = call.end
             else:
-                pieces.append(self._text[position : self._tokens[index].end + 1])
+                pieces.append(self._calls.text[position : self._tokens[index].end_offset])
                 index += 1
-            position = self._tokens[index - 1].end + 1
+            position = self._tokens[index - 1].end_offset
             pieces.append(self._column_aliases.get(index, ""))
         return "".join(pieces)
 
     def _parse_arguments(self, call: FunctionCall) -> list[CallArgument]:
         given = []
-        for start, end in _split_at_commas(self._tokens, call.opening + 1, call.end - 1):
-            if start == end or self._tokens[start].token_type == TokenType.STAR:
+        closings = self._calls.closings
+        for start, end in split_at_commas(self._tokens, closings, call.opening + 1, call.closing):
+            if start == end or self._tokens[start].unquoted == "*":
                 raise CallMalformed(function=call.source_name, reason="an argument is missing")
-            if self._tokens[start].token_type == TokenType.DISTINCT:
+            if self._tokens[start].unquoted == "DISTINCT":
                 raise CallMalformed(function=call.source_name, reason="it is no aggregate")
-            by_name = start + 1 < end and self._tokens[start + 1].token_type == TokenType.FARROW
+            by_name = start + 1 < end and self._tokens[start + 1].unquoted == "=>"
             if by_name and start + 2 == end:
                 raise CallMalformed(function=call.source_name, reason="an argument is missing")
-            name = to_internal_parts(self._tokens[start : start + 1])[0] if by_name else None
+            name = self._tokens[start].text if by_name else None
             given.append(
                 CallArgument(self.rewrite_tokens(start + 2 if by_name else start, end), name)
             )
         return given
-
-
-def _split_at_commas(tokens: Sequence[Token], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the token ranges between commas outside parentheses, or nothing for an empty range."""
-    if start == end:
-        return
-    depth, first = 0, start
-    for index in range(start, end):
-        depth += _DEPTH_CHANGES.get(tokens[index].token_type, 0)
-        if depth == 0 and tokens[index].token_type == TokenType.COMMA:
-            yield first, index
-            first = index + 1
-    yield first, end
 
 
 def _list_missing_aliases(
@@ -215,35 +218,28 @@ def _list_missing_aliases(
 ) -> Iterator[tuple[int, str]]:
     """Yield an alias for each column that contains a call and has no name, with its token index."""
     tokens = calls.tokens
+    functions = [at for at, call in chosen.items() if call not in calls.history_calls]
     for index, token in enumerate(tokens):
-        if token.token_type != TokenType.SELECT:
+        if token.unquoted != "SELECT":
             continue
-        for start, end in _split_at_commas(tokens, *_find_select_list(tokens, index + 1)):
-            if not any(start <= at < end for at in chosen):
+        begin, after = _find_select_list(calls, index + 1)
+        for start, end in split_at_commas(tokens, calls.closings, begin, after):
+            if not any(start <= at < end for at in functions):
                 continue
-            text = calls.text[tokens[start].start : tokens[end - 1].end + 1]
+            text = calls.text[tokens[start].start_offset : tokens[end - 1].end_offset]
             if not _has_column_name(text):
                 yield end, " AS `" + " ".join(text.split()).replace("`", "``") + "`"
 
 
-def _find_select_list(tokens: Sequence[Token], start: int) -> tuple[int, int]:
+def _find_select_list(calls: StatementCalls, start: int) -> tuple[int, int]:
     """Return the token range of a SELECT's columns."""
-    while start < len(tokens) and (
-        tokens[start].text.upper() in {"DISTINCT", "ALL"}
-        or tokens[start].token_type == TokenType.HINT
-    ):
+    tokens = calls.tokens
+    while tokens[start].unquoted in {"DISTINCT", "ALL"} or tokens[start].unquoted.startswith("/*+"):
         start += 1
-    depth = 0
-    for index in range(start, len(tokens)):
-        if depth == 0 and (
-            tokens[index].text.upper() in _WORDS_AFTER_SELECT_LIST
-            or tokens[index].token_type == TokenType.SEMICOLON
-        ):
-            return start, index
-        depth += _DEPTH_CHANGES.get(tokens[index].token_type, 0)
-        if depth < 0:
-            return start, index
-    return start, len(tokens)
+    end = start
+    while tokens[end].kind is not TokenKind.END and tokens[end].unquoted not in _AFTER_SELECT_LIST:
+        end = calls.closings.get(end, end) + 1
+    return start, end
 
 
 def _has_column_name(text: str) -> bool:

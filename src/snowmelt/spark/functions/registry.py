@@ -42,7 +42,8 @@ from snowmelt.catalog.objects.name_suggestions import (
     raise_function_not_found,
     suggesting_names,
 )
-from snowmelt.catalog.objects.tables import find_namespace_ids
+from snowmelt.catalog.objects.tables import find_namespace_ids, find_table
+from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan
 from snowmelt.functions.definition import Volatility
 from snowmelt.functions.signature import MAX_PRECISION, SqlType
@@ -53,11 +54,12 @@ from snowmelt.spark.functions.call_rewriter import (
     FunctionCall,
     StatementCalls,
     bind_arguments,
-    find_candidate_calls,
+    find_calls,
     list_candidate_names,
     rewrite_calls,
     select_overload,
 )
+from snowmelt.spark.functions.copy_history import HistoryCall
 from snowmelt.spark.functions.worker import TIME_HEADERS, FunctionUse, make_udf
 from snowmelt.spark.tables.spark_column_mapping import quote_identifier
 
@@ -164,6 +166,8 @@ class SparkFunctions:
     ) -> RewrittenQuery:
         """Replace calls of external functions in a query with calls of registered Python functions.
 
+        Calls of COPY_HISTORY become queries of the view COPY_HISTORY.
+
         Args:
             text: The query.
             namespace: Database and schema of short function names, as internal names.
@@ -171,18 +175,23 @@ class SparkFunctions:
                 services.
 
         Raises:
-            NotFound: If a function with a full name does not exist or the role lacks privileges on it.
+            NotFound: If a function with a full name, or the table of COPY_HISTORY, does not exist or the
+                role lacks privileges on it.
             CallMalformed: If the arguments do not match.
+            StatementError: If a string, quoted name or comment is not closed, or an argument of
+                COPY_HISTORY is missing or unknown.
         """
-        calls = find_candidate_calls(text)
+        calls = find_calls(text)
         known = self._resolve_calls(calls, namespace) if calls.calls else {}
-        if not known:
+        if not known and not calls.history_calls:
             return RewrittenQuery(text, text)
-        asker = self._make_caller_context(namespace, text)
+        asker = self._make_caller_context(namespace, text) if known else None
         used: dict[str, RegisteredFunction] = {}
         sites = itertools.count()
 
         def render(call: FunctionCall, given: Sequence[CallArgument]) -> str:
+            if asker is None or call.start not in known:
+                return self._render_history(calls, call, given, namespace)
             found, trying = known[call.start]
             called = select_overload(found, given)
             places = bind_arguments(called, given)
@@ -202,8 +211,25 @@ class SparkFunctions:
                 ],
             )
 
-        chosen = {call.start: call for call in calls.calls if call.start in known}
+        chosen = {
+            call.start: call
+            for call in (*calls.calls, *calls.history_calls)
+            if call.start in known or call in calls.history_calls
+        }
         return RewrittenQuery(text, rewrite_calls(calls, chosen, render), tuple(used.values()))
+
+    def _render_history(
+        self,
+        calls: StatementCalls,
+        call: FunctionCall,
+        given: Sequence[CallArgument],
+        namespace: Sequence[str],
+    ) -> str:
+        history = HistoryCall(call, given, calls.tokens[call.start], namespace)
+        with self._database.reading() as connection:
+            table = find_table(connection, history.table)
+            require_table_privilege(connection, self._role, table, "SELECT")
+        return history.build_query()
 
     def attach_schema(self, database: str, schema: str) -> list[str]:
         """Create temporary functions in the session for all usable functions of a schema.

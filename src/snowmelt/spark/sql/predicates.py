@@ -118,9 +118,6 @@ def extract_predicates(
         return []
     if select.args.get("sample") or select.args.get("pivots"):
         return []
-    alias = node.args.get("alias")
-    if alias is not None and alias.args.get("columns"):
-        return []
     scope = _make_scope(query, select, reference, find_columns, is_utc=is_utc)
     found = [
         _try_convert_condition(condition, scope) for condition in _list_conjuncts(select, node)
@@ -183,13 +180,13 @@ def _make_scope(
 ) -> _SelectScope:
     joins = _list_joins(select)
     others = [source for source in list_select_sources(query, select) if source is not reference]
-    known = [find_columns(source) for source in others]
+    known = [_find_aliased_columns(source, find_columns) for source in others]
     qualified_only: frozenset[str] | None = None
     if len(known) == len(joins) and None not in known and not select.args.get("laterals"):
         qualified_only = frozenset(name for names in known for name in names or ())
     return _SelectScope(
         reference=reference,
-        columns=find_columns(reference) or {},
+        columns=_find_aliased_columns(reference, find_columns) or {},
         ambiguous_names=qualified_only,
         # Skip these: depending on settings, a backslash is an escape, and double quotes quote a
         # column.
@@ -197,6 +194,19 @@ def _make_scope(
         is_utc=is_utc,
         has_outer_join=any(join.side for join in joins),
     )
+
+
+def _find_aliased_columns(
+    reference: TableReference, find_columns: ColumnLookup
+) -> Mapping[str, Column | None] | None:
+    """Return a table's columns by the names of `AS alias(names)`. None: unknown."""
+    columns = find_columns(reference)
+    alias = None if reference.node is None else reference.node.args.get("alias")
+    names = [each.name.lower() for each in alias.args.get("columns") or ()] if alias else []
+    if columns is None or not names:
+        return columns
+    renamed = dict(zip(names, columns.values(), strict=False))
+    return renamed if len(renamed) == len(names) == len(columns) else None
 
 
 def _list_joins(select: exp.Select) -> list[exp.Join]:

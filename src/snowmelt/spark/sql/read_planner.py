@@ -124,7 +124,7 @@ class QueryPlanner:
     ) -> dict[int, TableName]:
         names = {}
         for index, reference in enumerate(query.references):
-            parts = qualify_reference(query, reference, namespace)
+            parts = qualify_reference(reference, namespace)
             if (
                 len(parts) != _FULL_NAME_PARTS
                 or is_history_view(parts)

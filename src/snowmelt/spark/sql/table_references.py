@@ -1,9 +1,10 @@
 """Table references of a query with their positions in the text, and the columns that it needs.
 
 Spark runs the user's text with the table names replaced in place, because regenerating the text
-could lose a part. Queries that sqlglot cannot analyze read all columns, without pruning. The needed
-columns come from the tokens, not from the tree: for a column with the name of a function (`user`,
-`date`), the tree has no column.
+could lose a part. Names, strings and comments are those of the tokens: a name of the syntax tree of
+sqlglot that is not at a token is not used. Queries that sqlglot cannot analyze read all columns,
+without pruning. The needed columns come from the tokens, too: for a column with the name of a function
+(`user`, `date`), the tree has no column.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import sqlglot
-from sqlglot import Token, TokenType, exp
+from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from snowmelt.errors import Unsupported
+from snowmelt.catalog.sql.lexer import SqlRules, SqlToken, TokenKind, mask_comments, tokenize
+from snowmelt.errors import StatementError, Unsupported
+from snowmelt.spark.sql.cursor import FULL_NAME_PARTS, NAME_KINDS, read_dotted_name
 
 # sqlglot's Spark dialect lacks `v:city`, which Spark supports.
 DIALECT = "databricks"
@@ -32,15 +35,15 @@ _PATTERN_CHARACTERS = frozenset("*+?|()[]^")
 class TableReference:
     """Reference to a table: its internal names and its position, text[start:end].
 
-    `is_certain` is False if the words may also be a column. `node` is None if sqlglot could not
-    parse the statement.
+    `is_certain` is False if the words may also be a column. `is_relation` is True for a name after
+    FROM or JOIN. `node` is None if sqlglot could not parse the statement.
     """
 
     parts: tuple[str, ...]
     start: int
     end: int
     is_certain: bool
-    is_aliased: bool
+    is_relation: bool
     node: exp.Table | None = None
 
     @property
@@ -56,33 +59,39 @@ class SparkQuery:
     """Statement for Spark, with its words and the tables that it may read."""
 
     text: str
-    words: frozenset[str]
+    tokens: tuple[SqlToken, ...]
     references: tuple[TableReference, ...]
     tree: exp.Expr | None
     is_opaque: bool
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The texts of all tokens, in lower case."""
+        return frozenset(token.text.lower() for token in self.tokens)
 
 
 def parse_query(text: str) -> SparkQuery:
     """Find the tables that a statement may read.
 
     Raises:
+        StatementError: If a string, quoted name or comment is not closed.
         Unsupported: If the statement would change a table.
     """
-    try:
-        tokens = tokenize_without_explain(text)
-    except SqlglotError:
-        return SparkQuery(text, frozenset(), (), None, is_opaque=True)
-    tree = parse_statement(text, tokens)
-    found = _find_references_in_tree(text, tree) if tree is not None else None
+    tokens = tokenize(text, SqlRules.SPARK)
+    tree = parse_statement(tokens)
+    found = _find_references_in_tree(tokens, tree) if tree is not None else None
     if found is None:
         tree, found = None, {}
     for reference in _find_references_in_tokens(tokens, only_tables=tree is not None):
         found.setdefault(reference.start, reference)
     references = tuple(found[start] for start in sorted(found))
     _reject_modifications(references)
-    words = frozenset(token.text.lower() for token in tokens)
     return SparkQuery(
-        text, words, references, tree, is_opaque=tree is None or _has_implicit_columns(tokens, tree)
+        text,
+        tokens,
+        references,
+        tree,
+        is_opaque=tree is None or _has_implicit_columns(tokens, tree),
     )
 
 
@@ -93,23 +102,41 @@ def list_needed_columns(
     columns = list(columns)
     if query.is_opaque or reference.node is None or _needs_all_columns(query, reference):
         return columns
-    return [name for name in columns if name.lower() in query.words]
+    words = query.words
+    return [name for name in columns if name.lower() in words]
 
 
-def qualify_reference(
-    query: SparkQuery, reference: TableReference, namespace: tuple[str, ...]
-) -> tuple[str, ...]:
+def qualify_reference(reference: TableReference, namespace: tuple[str, ...]) -> tuple[str, ...]:
     """Return the parts of a reference. Completes a short name with the `namespace`.
 
-    The name of a WITH clause stays unchanged.
+    The name of a WITH clause in scope stays unchanged.
     """
     missing = len(namespace) + 1 - len(reference.parts)
-    if missing <= 0 or query.tree is None or reference.node is None:
+    if missing <= 0 or reference.node is None:
         return reference.parts
-    named = {each.alias.upper() for each in query.tree.find_all(exp.CTE)}
-    if len(reference.parts) == 1 and reference.parts[0].upper() in named:
+    if len(reference.parts) == 1 and _is_with_name(reference.node):
         return reference.parts
     return (*namespace[:missing], *reference.parts)
+
+
+def _is_with_name(table: exp.Table) -> bool:
+    """Return True if a table is the name of a WITH clause whose scope includes it.
+
+    A definition is in scope in later definitions of its WITH, in the query after it, and with
+    RECURSIVE in itself. Spark compares these names without case.
+    """
+    node: exp.Expr = table
+    while (parent := node.parent) is not None:
+        if isinstance(parent, exp.With):
+            earlier = parent.expressions[: parent.expressions.index(node)]
+            names = [*earlier, node] if parent.args.get("recursive") else earlier
+        else:
+            clause = parent.args.get("with_")
+            names = [] if clause is None or clause is node else clause.expressions
+        if any(each.alias.lower() == table.name.lower() for each in names):
+            return True
+        node = parent
+    return False
 
 
 def list_select_sources(query: SparkQuery, select: exp.Expr) -> list[TableReference]:
@@ -124,9 +151,12 @@ def list_select_sources(query: SparkQuery, select: exp.Expr) -> list[TableRefere
 def replace_references(query: SparkQuery, placeholders: Mapping[int, str]) -> str:
     """Return the statement with the reference at each index of `placeholders` replaced.
 
-    A table without an alias gets its name as alias, in parentheses, because a sample or pivot
-    clause may follow. The qualifiers of columns lose database and schema. Braces are doubled,
-    because `SparkSession.sql` formats the text.
+    A table gets its name as alias, in parentheses, because a sample, a pivot clause or another alias
+    may follow. The qualifiers of columns lose database and schema. Braces are doubled, because
+    `SparkSession.sql` formats the text.
+
+    Raises:
+        Unsupported: If a replaced reference has a version or time.
     """
     replaced = [(query.references[index], name) for index, name in placeholders.items()]
     edits = [_make_edit(reference, name) for reference, name in replaced]
@@ -141,7 +171,12 @@ def replace_references(query: SparkQuery, placeholders: Mapping[int, str]) -> st
 
 
 def _make_edit(reference: TableReference, name: str) -> tuple[int, int, str]:
-    if reference.is_aliased:
+    if reference.node is not None and reference.node.args.get("version"):
+        raise Unsupported(
+            what=f"AS OF for table {'.'.join(reference.parts)}",
+            instead="read it as a DataFrame of format snowmelt, with the option `as_of` or `snapshot`",
+        )
+    if not reference.is_relation:
         return reference.start, reference.end, name
     alias = _escape_braces("`" + reference.parts[-1].replace("`", "``") + "`")
     return reference.start, reference.end, f"({name} AS {alias})"
@@ -151,140 +186,80 @@ def _escape_braces(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def tokenize_statement(text: str) -> list[Token]:
-    """Return the tokens of a statement, including a leading EXPLAIN.
-
-    Raises:
-        SqlglotError: If a string or quoted name is unterminated.
-    """
-    return list(sqlglot.tokenize(text, read=DIALECT))
-
-
-def tokenize_without_explain(text: str) -> list[Token]:
-    """Return the tokens of a statement, without a leading EXPLAIN and its mode.
-
-    Raises:
-        SqlglotError: If a string or quoted name is unterminated.
-    """
-    tokens = tokenize_statement(text)
-    if not tokens or tokens[0].text.upper() != "EXPLAIN":
-        return tokens
-    # sqlglot reads everything after EXPLAIN as one string token.
-    end = tokens[0].end + 1
-    tokens = list(sqlglot.tokenize(" " * end + text[end:], read=DIALECT))
-    has_mode = bool(tokens) and tokens[0].text.upper() in _EXPLAIN_MODES
-    return tokens[1:] if has_mode else tokens
-
-
-def parse_statement(text: str, tokens: Sequence[Token]) -> exp.Expr | None:
+def parse_statement(tokens: Sequence[SqlToken]) -> exp.Expr | None:
     """Parse a statement with these tokens. Return None if it cannot read tables or be parsed."""
+    first = 0
+    if tokens[0].unquoted == "EXPLAIN":
+        first = 2 if tokens[1].unquoted in _EXPLAIN_MODES else 1
     # sqlglot logs a warning for other statements and does not parse them.
-    if not tokens or tokens[0].text.upper() not in _QUERY_KEYWORDS:
+    if tokens[first].unquoted not in _QUERY_KEYWORDS:
         return None
-    start = tokens[0].start
+    # sqlglot has other rules for comments, and comments of its own.
     try:
-        trees = sqlglot.parse(" " * start + text[start:], dialect=DIALECT)
+        trees = sqlglot.parse(mask_comments(tokens[first:]), dialect=DIALECT)
     except (SqlglotError, RecursionError):
         return None
     trees = [tree for tree in trees if tree is not None]
     return trees[0] if len(trees) == 1 and not isinstance(trees[0], exp.Command) else None
 
 
-def _find_references_in_tree(text: str, tree: exp.Expr) -> dict[int, TableReference] | None:
+def _find_references_in_tree(
+    tokens: Sequence[SqlToken], tree: exp.Expr
+) -> dict[int, TableReference] | None:
     """Return the references by position, or None if the positions are unreliable."""
     found = {}
+    tokens_by_offset = {token.start_offset: token for token in tokens}
     for table in tree.find_all(exp.Table):
         parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
-        if len(parts) != len(table.parts):
+        if len(parts) != len(table.parts) or isinstance(table.parent, exp.JoinHint):
             continue
-        if isinstance(table.parent, exp.JoinHint):
-            continue
-        if not all(_is_at_position(text, part) for part in parts):
+        names = [_find_name_token(tokens_by_offset, part) for part in parts]
+        known = [name for name in names if name is not None]
+        if len(known) < len(names):
             # sqlglot generated this node, for example for a pipe step. It is not in the text.
-            if len(parts) >= 3:
+            if len(parts) >= FULL_NAME_PARTS:
                 return None
             continue
-        start, end = parts[0].meta["start"], parts[-1].meta["end"] + 1
-        in_from = isinstance(table.parent, exp.From | exp.Join)
-        aliased = bool(table.args.get("alias")) or not in_from
-        names = tuple(_to_internal_name(part.name, quoted=part.quoted) for part in parts)
-        found[start] = TableReference(names, start, end, True, aliased, table)
+        is_relation = isinstance(table.parent, exp.From | exp.Join)
+        start, end = known[0].start_offset, known[-1].end_offset
+        internal = tuple(name.text for name in known)
+        found[start] = TableReference(internal, start, end, True, is_relation, table)
     return found
 
 
-def _is_at_position(text: str, identifier: exp.Identifier) -> bool:
-    start, end = identifier.meta.get("start"), identifier.meta.get("end")
-    if start is None or end is None:
-        return False
-    written = text[start : end + 1]
-    if written.startswith("`"):
-        written = written[1:-1].replace("``", "`")
-    return written == identifier.name
+def _find_name_token(
+    tokens_by_offset: Mapping[int, SqlToken], identifier: exp.Identifier
+) -> SqlToken | None:
+    token = tokens_by_offset.get(identifier.meta.get("start", -1))
+    if token is None or token.kind not in NAME_KINDS:
+        return None
+    name = token.text if token.kind is TokenKind.QUOTED else token.source_text
+    return token if name == identifier.name else None
 
 
 def _find_references_in_tokens(
-    tokens: Sequence[Token], *, only_tables: bool
+    tokens: Sequence[SqlToken], *, only_tables: bool
 ) -> Iterable[TableReference]:
     """Yield each `a.b.c` where a table may occur, or only those after TABLE if `only_tables`."""
     index = 0
     while index < len(tokens):
         run = read_dotted_name(tokens, index)
+        after = index + 2 * len(run) - 1
         before = _find_word_before(tokens, index)
         wanted = before == "TABLE" if only_tables else True
-        if len(run) == 3 and wanted and not _is_call(tokens, index + 5):
-            names = to_internal_parts(run)
-            certain = before in _RELATION_WORDS
-            aliased = before not in ("FROM", "JOIN") or _alias_follows(tokens, index + 5)
-            yield TableReference(names, run[0].start, run[-1].end + 1, certain, aliased)
-        index += max(1, 2 * len(run) - 1)
+        if len(run) == FULL_NAME_PARTS and wanted and tokens[after].unquoted != "(":
+            start, end = run[0].start_offset, run[-1].end_offset
+            names = tuple(token.text for token in run)
+            is_relation = before in ("FROM", "JOIN")
+            yield TableReference(names, start, end, before in _RELATION_WORDS, is_relation)
+        index = max(after, index + 1)
 
 
-def _alias_follows(tokens: Sequence[Token], index: int) -> bool:
-    if index >= len(tokens):
-        return False
-    token = tokens[index]
-    return token.token_type in (TokenType.VAR, TokenType.IDENTIFIER, TokenType.ALIAS)
-
-
-def read_dotted_name(tokens: Sequence[Token], index: int) -> list[Token]:
-    """Return the tokens of the names in a dotted name that starts at `index`, or an empty list."""
-    run: list[Token] = []
-    while index < len(tokens) and _is_name(tokens[index]):
-        run.append(tokens[index])
-        if index + 1 >= len(tokens) or tokens[index + 1].token_type != TokenType.DOT:
-            break
-        index += 2
-    return run
-
-
-def to_internal_parts(name_tokens: Sequence[Token]) -> tuple[str, ...]:
-    """Return a dotted name's parts as internal names: upper-case unless quoted."""
-    return tuple(_to_internal_name(token.text, quoted=_is_quoted(token)) for token in name_tokens)
-
-
-def _is_name(token: Token) -> bool:
-    if token.token_type in (TokenType.STRING, TokenType.NUMBER):
-        return False
-    return token.token_type == TokenType.IDENTIFIER or token.text.isidentifier()
-
-
-def _is_quoted(token: Token) -> bool:
-    return bool(token.token_type == TokenType.IDENTIFIER)
-
-
-def _is_call(tokens: Sequence[Token], index: int) -> bool:
-    return index < len(tokens) and tokens[index].token_type == TokenType.L_PAREN
-
-
-def _find_word_before(tokens: Sequence[Token], index: int) -> str:
+def _find_word_before(tokens: Sequence[SqlToken], index: int) -> str:
     before = index - 1
-    while before >= 0 and tokens[before].token_type == TokenType.L_PAREN:
+    while before >= 0 and tokens[before].unquoted == "(":
         before -= 1
-    return tokens[before].text.upper() if before >= 0 else ""
-
-
-def _to_internal_name(name: str, *, quoted: bool) -> str:
-    return name if quoted else name.upper()
+    return tokens[before].unquoted if before >= 0 else ""
 
 
 def _reject_modifications(references: Sequence[TableReference]) -> None:
@@ -296,15 +271,15 @@ def _reject_modifications(references: Sequence[TableReference]) -> None:
             )
 
 
-def _has_implicit_columns(tokens: Sequence[Token], tree: exp.Expr) -> bool:
+def _has_implicit_columns(tokens: Sequence[SqlToken], tree: exp.Expr) -> bool:
     """Return True if the statement may refer to columns that it does not name."""
-    for token, following in pairwise([*tokens, tokens[-1]]):
-        word = token.text.upper()
+    for token, following in pairwise(tokens):
+        word = token.unquoted
         if word in ("NATURAL", "|>"):
             return True
-        if word in ("IDENTIFIER", "COLUMNS") and following.token_type == TokenType.L_PAREN:
+        if word in ("IDENTIFIER", "COLUMNS") and following.unquoted == "(":
             return True
-        if _is_quoted(token) and not _PATTERN_CHARACTERS.isdisjoint(token.text):
+        if token.kind is TokenKind.QUOTED and not _PATTERN_CHARACTERS.isdisjoint(token.text):
             return True
     return tree.find(exp.Parameter, exp.Command) is not None
 
@@ -342,10 +317,11 @@ def _make_unqualifying_edits(
     if query.tree is None:
         return []
     tables = {tuple(part.lower() for part in reference.parts) for reference in references}
+    tokens_by_offset = {token.start_offset: token for token in query.tokens}
     edits = []
     for column in query.tree.find_all(exp.Column):
         parts = [part for part in column.parts if isinstance(part, exp.Identifier)]
-        if len(parts) < 3 or not all(_is_at_position(query.text, part) for part in parts[:-1]):
+        if len(parts) < 3 or None in [_find_name_token(tokens_by_offset, each) for each in parts]:
             continue
         names = tuple(part.name.lower() for part in parts[:-1])
         if any(names == table[-len(names) :] for table in tables):
@@ -359,13 +335,12 @@ def parse_dotted_name(text: str) -> tuple[str, ...]:
     Parts may be quoted with backticks (as in Spark) or with double quotes (as in Snowflake).
     """
     try:
-        tokens = list(sqlglot.tokenize(text, read=DIALECT))
-    except SqlglotError:
+        tokens = tokenize(text, SqlRules.SPARK)[:-1]
+    except StatementError:
         return ()
     parts, dots = tokens[::2], tokens[1::2]
-    if len(parts) != len(dots) + 1 or any(dot.token_type != TokenType.DOT for dot in dots):
+    if len(parts) != len(dots) + 1 or any(dot.unquoted != "." for dot in dots):
         return ()
-    return tuple(
-        _to_internal_name(part.text, quoted=_is_quoted(part) or part.token_type == TokenType.STRING)
-        for part in parts
-    )
+    if not all(part.kind in NAME_KINDS or part.source_text.startswith('"') for part in parts):
+        return ()
+    return tuple(part.text for part in parts)

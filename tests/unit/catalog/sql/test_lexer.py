@@ -6,14 +6,15 @@ import pytest
 
 from snowmelt.catalog.sql.lexer import (
     SourcePosition,
+    SqlRules,
     TokenKind,
+    is_copy_into,
+    is_copy_statement,
     is_query,
     split_script,
     tokenize,
 )
 from snowmelt.errors import StatementError
-from snowmelt.load.copy_ast import is_copy_statement
-from snowmelt.load.copy_into_parser import is_copy_into
 
 
 def test_words_that_belong_together_are_still_single_words() -> None:
@@ -85,3 +86,52 @@ def test_many_comments_take_no_exponential_time() -> None:
         assert is_query(text) is False
         assert len(split_script(text)) == 1
     assert is_copy_into(f"{comments}COPY{comments}INTO t FROM 'x'")
+
+
+@pytest.mark.parametrize("text", [r'SELECT "it\"s"', r"SELECT r'\'", "SELECT 1 /* a /* b */ c */"])
+def test_a_query_is_known_by_its_first_words(text: str) -> None:
+    assert is_query(text)
+    assert is_query(text + " /* INFER_SCHEMA */")
+    assert not is_query("DROP " + text)
+
+
+def test_an_identifier_with_a_quote_in_it_stays_one_of_snowflake() -> None:
+    assert [token.text for token in tokenize(r'DROP TABLE "it\"')] == ["DROP", "TABLE", "it\\", ""]
+
+
+@pytest.mark.parametrize(
+    ("written", "kind", "text"),
+    [
+        (r'"it\"s"', TokenKind.STRING, r"it\"s"),
+        ("'it''s'", TokenKind.STRING, "it's"),
+        (r"r'a\'", TokenKind.STRING, r"r'a\'"),
+        ("$a$ ' $$ $a$", TokenKind.STRING, "$a$ ' $$ $a$"),
+        ("`a``b.c`", TokenKind.QUOTED, "a`b.c"),
+        ("1a", TokenKind.WORD, "1A"),
+        ("größe", TokenKind.WORD, "GRÖSSE"),
+        ("1.5e-3", TokenKind.NUMBER, "1.5e-3"),
+        ("10L", TokenKind.NUMBER, "10L"),
+        ("=>", TokenKind.SYMBOL, "=>"),
+    ],
+)
+def test_tokens_of_queries_are_those_of_spark(written: str, kind: TokenKind, text: str) -> None:
+    comment = "/* ' /* `x */ \" */ -- '"
+    [token, end] = tokenize(f"{comment}\n{written}\n{comment}", SqlRules.SPARK)
+    assert (token.kind, token.text, token.source_text) == (kind, text, written)
+    assert end.kind is TokenKind.END
+
+
+@pytest.mark.parametrize("text", ["a 'b", 'a "b', "a `b", "a /* b /* c */", "a $$b", r"a 'b\'"])
+def test_what_is_not_closed_in_a_query_is_refused(text: str) -> None:
+    if "$" in text:
+        assert [token.text for token in tokenize(text, SqlRules.SPARK)] == ["A", "$", "$", "B", ""]
+        return
+    with pytest.raises(StatementError, match="not closed") as caught:
+        tokenize(text, SqlRules.SPARK)
+    assert caught.value.fields["column"] == 3
+
+
+def test_a_name_with_a_dollar_sign_is_refused_in_a_query() -> None:
+    with pytest.raises(StatementError, match="Write the name in backticks"):
+        tokenize("SELECT * FROM a.b.c$d", SqlRules.SPARK)
+    assert tokenize("SELECT ${spark.x}, x.${y}", SqlRules.SPARK)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.sql.lexer import TokenKind, find_copy_end, is_copy_statement, tokenize
+from snowmelt.catalog.sql.lexer import (
+    SqlRules,
+    TokenKind,
+    is_copy_statement,
+    split_script,
+    tokenize,
+)
 from snowmelt.errors import StatementError
 
 
@@ -24,13 +30,13 @@ from snowmelt.errors import StatementError
     ],
 )
 def test_strings_are_those_of_vertica(written: str, text: str) -> None:
-    token, end = tokenize(written, is_copy=True)
+    token, end = tokenize(written, SqlRules.COPY)
     assert (token.kind, token.text, token.source_text) == (TokenKind.STRING, text, written)
     assert end.kind is TokenKind.END
 
 
 def test_comments_and_blanks_are_left_out() -> None:
-    tokens = tokenize('COPY -- a\n "a""b" /* c */ 1.5e3;', is_copy=True)
+    tokens = tokenize('COPY -- a\n "a""b" /* c */ 1.5e3;', SqlRules.COPY)
     assert [token.text for token in tokens] == ["COPY", 'a"b', "1.5e3", ";", ""]
     assert (tokens[1].position.line, tokens[1].position.column) == (2, 2)
 
@@ -38,7 +44,7 @@ def test_comments_and_blanks_are_left_out() -> None:
 @pytest.mark.parametrize("text", ["COPY 'a", 'COPY "a', "COPY /* a", r"COPY E'\'"])
 def test_what_is_not_closed_is_shown_where_it_begins(text: str) -> None:
     with pytest.raises(StatementError) as refused:
-        tokenize(text, is_copy=True)
+        tokenize(text, SqlRules.COPY)
     assert refused.value.fields["line"] == 1
 
 
@@ -51,5 +57,5 @@ def test_a_copy_is_known_by_its_first_word() -> None:
 
 def test_a_copy_ends_at_its_semicolon() -> None:
     text = r"COPY t FROM 'a;' NULL '\'; SELECT 1"
-    assert text[: find_copy_end(text, 0)] == r"COPY t FROM 'a;' NULL '\'"
-    assert find_copy_end("COPY t", 0) == 6
+    assert split_script(text)[0].text == r"COPY t FROM 'a;' NULL '\'"
+    assert split_script("COPY t")[0].text == "COPY t"

@@ -50,3 +50,35 @@ def test_copy_has_strings_of_its_own() -> None:
         SourcePosition(4, 1),
         SourcePosition(4, 18),
     ]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        r"""SELECT "it\"; s", 'a\'; b', r'\', R"\"""",
+        "SELECT /* a /* ; */ ; */ 1 -- ; \\\n ;\n, `;`, 'a'';', \"b\"\";\"",
+        r"WITH c AS (SELECT ';') SELECT * FROM c",
+        r"""INSERT INTO t VALUES ("\";")""",
+        r"""MERGE INTO t USING u ON t.a = "\";" WHEN MATCHED THEN DELETE""",
+        "SELECT $$;$$, $a$;$$;$a$",
+    ],
+)
+def test_queries_and_row_changes_have_the_strings_and_comments_of_spark(statement: str) -> None:
+    script = split_script(f"SHOW TABLES; {statement}; SHOW USERS")
+    assert [piece.text for piece in script] == ["SHOW TABLES", statement, "SHOW USERS"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        r"""CREATE TABLE "a\" (n NUMBER)""",
+        r"SELECT SYSTEM$PIPE_STATUS('a\\;')",
+        "SELECT * FROM TABLE(INFER_SCHEMA(LOCATION => 'a')) // ;\n",
+        "COMMENT ON TABLE t IS $$/* ; $$",
+    ],
+)
+def test_catalog_statements_have_the_strings_and_comments_of_snowflake(statement: str) -> None:
+    assert [piece.text for piece in split_script(f"{statement}; SHOW USERS")] == [
+        statement.rstrip(),
+        "SHOW USERS",
+    ]

@@ -10,13 +10,13 @@ from snowmelt.spark.functions.call_rewriter import (
     CallArgument,
     CallMalformed,
     FunctionCall,
-    find_candidate_calls,
+    find_calls,
     rewrite_calls,
 )
 
 
 def rewritten(text: str, names: tuple[str, str] = ("F", "G")) -> str:
-    calls = find_candidate_calls(text)
+    calls = find_calls(text)
     chosen = {call.start: call for call in calls.calls if call.parts[-1] in names}
 
     def render(call: FunctionCall, given: Sequence[CallArgument]) -> str:
@@ -43,6 +43,13 @@ def rewritten(text: str, names: tuple[str, str] = ("F", "G")) -> str:
         ("select x from (select 1) f(x)", "select x from (select 1) f(x)"),
         ("select x from t as f(x)", "select x from t as f(x)"),
         ("select x from t f(x)", "select x from t f(x)"),
+        ("select ??? from t f(x)", "select ??? from t f(x)"),
+        ("select ??? from t as f(x)", "select ??? from t as f(x)"),
+        ("select ??? from `t` `F`(x), g(1)", "select ??? from `t` `F`(x), <G|1>"),
+        ("with f(x) as (select ???), g(y) as (select 1) select 1", None),
+        ("select 1 from t join f(x) as g(y)", "select 1 from t join <F|x> as g(y)"),
+        ("select $$f(x)$$ from r where r'f(x)\\' = 'f(''x)'", None),
+        ("select /* /* f(x) */ f(x) */ 1", None),
         ("insert into f (a) values (g(1))", "insert into f (a) values (<G|1>)"),
         ("select a.b.c.f(x)", "select a.b.c.f(x)"),
         ("explain select f(x) as a", "explain select <F|x> as a"),
@@ -52,8 +59,8 @@ def rewritten(text: str, names: tuple[str, str] = ("F", "G")) -> str:
         ),
     ],
 )
-def test_what_is_called_is_replaced_and_nothing_else(text: str, expected: str) -> None:
-    assert rewritten(text) == expected
+def test_what_is_called_is_replaced_and_nothing_else(text: str, expected: str | None) -> None:
+    assert rewritten(text) == (expected or text)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +90,3 @@ def test_missing_arguments_are_refused(text: str) -> None:
 def test_distinct_is_refused() -> None:
     with pytest.raises(CallMalformed, match="no aggregate"):
         rewritten("select f(distinct x)")
-
-
-def test_text_that_does_not_end_is_left_to_spark() -> None:
-    assert rewritten("select f('x") == "select f('x"

@@ -160,3 +160,15 @@ def test_joins_and_scopes_are_respected(text: str, expected: list[str]) -> None:
 def test_a_left_joined_table_is_pruned_by_its_own_condition() -> None:
     text = "SELECT 1 FROM a.b.t LEFT JOIN a.b.u ON t.n = u.n AND u.k = 5"
     assert found(text, index=1) == [Comparison("N", "=", 5)]
+
+
+def test_columns_with_names_of_an_alias_are_pruned_by_position() -> None:
+    names = ", ".join(["n", "x", *(f"c{at}" for at in range(9))])
+    text = f"SELECT 1 FROM a.b.t AS q({names}) WHERE n = 1 AND x = 2 AND c0 = 'a' AND r = 3"
+    expected = [Comparison("N", "=", 1), Comparison("WIDE", "=", 2), Comparison("R", "=", 3)]
+    assert found(text.replace("c0 = 'a' AND r", "c0")) == expected
+    assert found(text)[:2] == expected[:2]
+    assert found(text.replace("AS q(n, ", "q(")) == []
+    assert found("SELECT 1 FROM a.b.t JOIN a.b.u AS q(x, n) WHERE n = 1 AND x = 2", index=1) == [
+        Comparison("N", "=", 2)
+    ]

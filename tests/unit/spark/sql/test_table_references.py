@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from snowmelt.errors import Unsupported
+from snowmelt.errors import StatementError, Unsupported
 from snowmelt.spark.sql.table_references import (
     list_needed_columns,
     parse_dotted_name,
@@ -105,8 +107,8 @@ def test_the_text_around_a_table_stays_as_it_is() -> None:
 
 
 def test_an_alias_is_kept() -> None:
-    assert rewritten("SELECT f.day FROM a.b.c f") == "SELECT f.day FROM {t0} f"
-    assert rewritten("SELECT f.day FROM a.b.c AS f") == "SELECT f.day FROM {t0} AS f"
+    for alias in ("f", "AS f", "f(x, y)", "AS f(x, y)"):
+        assert rewritten(f"SELECT 1 FROM a.b.c {alias}") == f"SELECT 1 FROM ({{t0}} AS `C`) {alias}"
 
 
 def test_a_sample_follows_the_table_with_its_name() -> None:
@@ -145,5 +147,103 @@ def test_a_dotted_name_is_folded_unless_quoted() -> None:
 )
 def test_short_names_are_completed(text: str, full: tuple[str, ...]) -> None:
     query = parse_query(text)
-    assert qualify_reference(query, query.references[-1], ("D", "S")) == full
-    assert qualify_reference(query, query.references[-1], ()) == query.references[-1].parts
+    assert qualify_reference(query.references[-1], ("D", "S")) == full
+    assert qualify_reference(query.references[-1], ()) == query.references[-1].parts
+
+
+@pytest.mark.parametrize(
+    ("text", "tables"),
+    [
+        ("SELECT * FROM (WITH t AS (SELECT 1) SELECT * FROM t) x JOIN t", ["T", "D.S.T"]),
+        ("SELECT * FROM t WHERE i IN (WITH t AS (SELECT 1 a) SELECT a FROM t)", ["D.S.T", "T"]),
+        ("WITH t AS (SELECT 1) SELECT * FROM u WHERE i IN (SELECT * FROM t)", ["D.S.U", "T"]),
+        ("WITH t AS (SELECT * FROM t) SELECT * FROM t", ["D.S.T", "T"]),
+        ("WITH a AS (SELECT * FROM b), b AS (SELECT 1) SELECT * FROM a, b", ["D.S.B", "A", "B"]),
+        ("WITH a AS (SELECT 1), b AS (SELECT * FROM a) SELECT * FROM B", ["A", "B"]),
+        (
+            "WITH a AS (WITH b AS (SELECT * FROM b) SELECT * FROM b) SELECT * FROM a, b",
+            ["D.S.B", "B", "A", "D.S.B"],
+        ),
+        ("WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n FROM t) SELECT * FROM t", ["T", "T"]),
+        ("WITH t AS (SELECT 1) SELECT * FROM s.t, d.s.t, `t`", ["D.S.T", "D.S.T", "t"]),
+        ("WITH t AS (SELECT 1) (SELECT * FROM t UNION SELECT * FROM v)", ["T", "D.S.V"]),
+    ],
+)
+def test_names_of_with_are_those_in_scope(text: str, tables: list[str]) -> None:
+    references = parse_query(text).references
+    found = [".".join(qualify_reference(each, ("D", "S"))) for each in references]
+    assert found == tables
+
+
+def test_what_is_not_closed_is_refused() -> None:
+    with pytest.raises(StatementError, match="not closed"):
+        parse_query("SELECT 'x FROM a.b.c")
+
+
+def test_a_table_as_of_a_time_is_refused_by_name() -> None:
+    query = parse_query("SELECT * FROM a.b.c TIMESTAMP AS OF '2020-01-01'")
+    assert replace_references(query, {}) == query.text
+    with pytest.raises(Unsupported, match=r"AS OF for table A.B.C"):
+        replace_references(query, {0: "{t}"})
+
+
+# A query as a tree, and its text with strings, comments and quoted names that look like tables.
+
+NOISE = st.sampled_from(
+    [
+        " ", "\n", " /* FROM x.y.z */ ", " /* /* ' */ FROM x.y.z \" */ ", " -- FROM x.y.z '\n", "\t",
+    ]
+)  # fmt: skip
+LITERALS = st.sampled_from(
+    [
+        "'FROM x.y.z'", "'it''s FROM x.y.z'", r"'\' FROM x.y.z'", '"FROM x.y.z"',
+        r'"\" FROM x.y.z"', r"r'FROM x.y.z\'", "`FROM x.y.z`", "`a``FROM x.y.z`", "1.5e3",
+        "count(*)", "x.y.z.a",
+    ]
+)  # fmt: skip
+WORDS = st.sampled_from(["a", "Tab", "1a", "größe", "t_1"])
+QUOTED = st.text(st.sampled_from("aB.`'\"$ é-/*"), min_size=1, max_size=6)
+PARTS = st.one_of(
+    WORDS.map(lambda name: (name.upper(), name)),
+    QUOTED.map(lambda name: (name, "`" + name.replace("`", "``") + "`")),
+)
+
+
+@st.composite
+def selects(draw: st.DrawFn, depth: int = 2) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Draw a query: its tokens, and the full names of its tables in order."""
+    tables: list[tuple[str, ...]] = []
+
+    def table() -> list[str]:
+        parts = draw(st.tuples(PARTS, PARTS, PARTS))
+        tables.append(tuple(internal for internal, _ in parts))
+        alias = draw(st.sampled_from([[], ["AS", "q"], ["q"]]))
+        return [".".join(written for _, written in parts), *alias]
+
+    def query(depth: int) -> list[str]:
+        sources = [source(depth) for _ in range(draw(st.integers(1, 2)))]
+        from_ = [*sources[0], *(["CROSS", "JOIN", *sources[1]] if len(sources) > 1 else [])]
+        return ["SELECT", draw(LITERALS), ",", draw(LITERALS), "FROM", *from_, *condition(depth)]
+
+    def source(depth: int) -> list[str]:
+        if not depth or draw(st.booleans()):
+            return table()
+        return ["(", *query(depth - 1), ")", "AS", "p"]
+
+    def condition(depth: int) -> list[str]:
+        if not depth or draw(st.booleans()):
+            return ["WHERE", draw(LITERALS), "=", draw(LITERALS)]
+        return ["WHERE", "EXISTS", "(", *query(depth - 1), ")"]
+
+    return query(depth), tables
+
+
+@given(selects(), st.data())
+def test_the_tables_of_any_query_are_found(
+    query: tuple[list[str], list[tuple[str, ...]]], data: st.DataObject
+) -> None:
+    tokens, expected = query
+    text = "".join(token + data.draw(NOISE) for token in tokens)
+    references = parse_query(text).references
+    assert [reference.parts for reference in references] == expected
+    assert all(reference.node is not None for reference in references)
