@@ -139,6 +139,43 @@ def test_a_merge_takes_all_columns_of_a_table(lake: Any, table: str) -> None:
     assert rows(lake) == {**expected([0]), 1: ("one", None), 2: ("two", None)}
 
 
+def test_values_of_columns_keep_nanoseconds_and_offsets(lake: Any, table: str) -> None:
+    columns = "(id INT, n TIMESTAMP_NTZ(9), z TIMESTAMP_TZ(9), t TIME(9))"
+    for name in ("origin", "copy"):
+        lake.sql(f"CREATE TABLE demo.public.{name} {columns}")
+    lake.sql(
+        "INSERT INTO demo.public.origin VALUES (1, '2020-06-01T00:00:00.123456789', "
+        "'2020-01-01T00:00:00.123456789+05:30', '01:02:03.123456789'), (2, NULL, NULL, NULL)"
+    )
+    lake.sql("INSERT INTO demo.public.copy (id) VALUES (1)")
+
+    def read(name: str) -> list[tuple[Any, ...]]:
+        return list(map(tuple, lake.sql(f"SELECT * FROM demo.public.{name} ORDER BY id").collect()))
+
+    expected = read("origin")
+    assert expected[0][2] == expected[0][4] == expected[0][7] == 789
+    assert expected[0][5] == 330
+    lake.sql("UPDATE demo.public.origin AS o SET n = n, z = o.z, t = `T`")
+    assert read("origin") == expected
+    lake.sql(
+        "MERGE INTO demo.public.copy AS c USING demo.public.origin AS o ON c.id = o.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert read("copy") == expected
+    lake.sql(
+        "MERGE INTO demo.public.copy AS c USING demo.public.origin AS o ON c.id = o.id + 10 "
+        "WHEN NOT MATCHED THEN INSERT (id, n, z) VALUES (o.id + 10, o.n, o.z)"
+    )
+    assert read("copy")[2] == (11, *expected[0][1:6], None, None)
+    lake.sql("UPDATE demo.public.copy SET n = TIMESTAMP_NTZ'2026-01-01 00:00:00', z = NULL")
+    assert read("copy")[0][2:6] == (0, None, None, None)
+    for text in ("coalesce(n, n)", "n + INTERVAL 1 DAY"):
+        with pytest.raises(
+            StatementError, match="computed from n, which would lose its nanoseconds"
+        ):
+            lake.sql(f"UPDATE demo.public.copy SET n = {text}")
+
+
 def test_a_row_that_matches_twice_is_refused(lake: Any, table: str) -> None:
     fill(lake, 0, 2)
     with pytest.raises(LoadRefused, match="matches more than one row of the source"):

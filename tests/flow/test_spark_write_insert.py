@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -48,6 +49,22 @@ def test_values_and_queries_are_inserted_and_counted(lakehouse: Lakehouse, lake:
     ).collect()
     assert [row.row_count for row in history] == [3, 1, 1]
     assert history[0].statement.startswith("INSERT INTO demo.public.numbers VALUES (1")
+
+
+def test_each_row_of_values_has_its_own_types(lake: Snowmelt, lakehouse: Lakehouse) -> None:
+    lakehouse.create()
+    lake.sql("CREATE TABLE demo.public.exact (id INT, n NUMBER, k NUMBER(38,37), word VARCHAR)")
+    done = lake.sql(
+        "INSERT INTO demo.public.exact VALUES (1, 9007199254740993, 0.0000000000000000000000000000000000001, '01'), "
+        "(2, 1e0, 1, 2), (3, DEFAULT, NULL, true)"
+    )
+    assert done.collect()[0][0] == 3
+    found = lake.sql("SELECT n, k, word FROM demo.public.exact ORDER BY id").collect()
+    assert [tuple(row) for row in found] == [
+        (9007199254740993, Decimal(1).scaleb(-37), "01"),
+        (1, 1, "2"),
+        (None, None, "true"),
+    ]
 
 
 def test_documents_and_offsets_go_in_as_they_are_read(lake: Snowmelt, lakehouse: Lakehouse) -> None:

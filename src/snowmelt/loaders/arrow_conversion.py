@@ -60,11 +60,7 @@ def convert_to_native(
         )
         for at, place in enumerate(others, start=1):
             if place is not None:
-                given = cast_companion(column, fields[at].name, batch.column(place))
-                # Writers that do not support companions leave them NULL.
-                whole = pc.coalesce(given, parts[at])
-                parts[at] = pc.if_else(pc.is_null(parts[0]), pa.scalar(None, pa.int32()), whole)
-                check_local_time_range(column, parts)
+                supply_companion(column, fields[at].name, parts, at, batch.column(place))
         arrays += parts
     return pa.Table.from_arrays(arrays, schema=native_schema(schema))
 
@@ -100,6 +96,20 @@ def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]
     except InvalidRow as error:
         raise _make_column_error(column, str(error)) from error
     return [part.combine_chunks() for part in native.columns]
+
+
+def supply_companion(
+    column: Column, name: str, parts: list[pa.Array], at: int, given: pa.Array
+) -> None:
+    """Replace `parts[at]`, the companion `name` that was computed from its column, by given values.
+
+    Raises:
+        LoadFailed: If a value is out of range.
+    """
+    # Writers that do not support companions leave them NULL.
+    whole = pc.coalesce(cast_companion(column, name, given), parts[at])
+    parts[at] = pc.if_else(pc.is_null(parts[0]), pa.scalar(None, pa.int32()), whole)
+    check_local_time_range(column, parts)
 
 
 def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:

@@ -191,11 +191,11 @@ def parse_insert(text: str, namespace: tuple[str, ...]) -> InsertStatement | Non
 def insert_rows(
     connection: LakeConnection,
     insert: InsertStatement,
-    rows: DataFrame,
+    frames: Sequence[DataFrame],
     *,
     clock: Clock,
 ) -> int:
-    """Insert a query's rows in one commit and return their number.
+    """Insert the rows of all frames in one commit and return their number.
 
     Raises:
         TableNotFound: If the table does not exist or the role lacks INSERT on it.
@@ -213,17 +213,17 @@ def insert_rows(
             reason="the table has columns with default values. List the columns, and omit those that "
             "get their default",
         )
-    names = name_values_by_position(schema, insert.columns, len(rows.columns), insert.table)
+    names = name_values_by_position(schema, insert.columns, len(frames[0].columns), insert.table)
     target = resolve_write_target(
         connection,
         insert.table,
         names,
         insert.text[:_MAX_STATEMENT_CHARACTERS],
-        timezone=str(rows.sparkSession.conf.get("spark.sql.session.timeZone")),
+        timezone=str(frames[0].sparkSession.conf.get("spark.sql.session.timeZone")),
     )
 
     def write() -> LoadResult:
-        written = write_rows(target.plan, rows)
+        written = [each for rows in frames for each in write_rows(target.plan, rows)]
         return make_load_result([file for each in written for file in each.files])
 
     what = f"INSERT INTO {insert.table}"

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from snowmelt.errors import LoadRefused
-from snowmelt.loaders.arrow_conversion import cast_column
+from snowmelt.loaders.arrow_conversion import cast_column, supply_companion
 from snowmelt.loaders.row_and_reject_files import FileSpool, RowSpool
 from snowmelt.schema.conversion.arrow_to_python import parse_arrow_zone
 from snowmelt.schema.iceberg_table_form import native_fields, native_schema
@@ -108,8 +108,8 @@ def create_positioned_frame(
 class RewritePlan:
     """Plan to rewrite files. Picklable.
 
-    `assignments` maps the number of an action to the columns that it sets, with the index of each
-    value. An action without an entry deletes the row.
+    `assignments` maps the number of an action to the columns and companions that it sets, with the index of
+    each value. An action without an entry deletes the row.
     """
 
     write: WritePlan
@@ -168,18 +168,24 @@ def _convert_values(
     schema, zone = plan.write.schema, parse_arrow_zone(plan.write.zone or "UTC")
     assert zone is not None  # noqa: S101  the session's zone was checked by the driver
     batch = decode_variant_columns(changes.combine_chunks().to_batches()[0])
+
+    def read(mask: Any, at: int) -> pa.Array:
+        return batch.column(f"{VALUE_PREFIX}{at}").filter(pa.array(mask))
+
     found = []
     for action, columns in plan.assignments.items():
         mask = actions == action
         for name, at in columns.items():
             column = schema.column(name)
-            assert column is not None  # noqa: S101  resolved by the driver
-            given = batch.column(f"{VALUE_PREFIX}{at}").filter(pa.array(mask))
-            parts = cast_column(column, given, zone)
-            found += [
-                (field.name, mask, part)
-                for field, part in zip(native_fields(column), parts, strict=True)
-            ]
+            if column is None:  # A companion, which is supplied with its column.
+                continue
+            parts = cast_column(column, read(mask, at), zone)
+            fields = native_fields(column)
+            for place, field in enumerate(fields[1:], start=1):
+                if field.name in columns:
+                    given = read(mask, columns[field.name])
+                    supply_companion(column, field.name, parts, place, given)
+            found += [(field.name, mask, part) for field, part in zip(fields, parts, strict=True)]
     return found
 
 

@@ -23,6 +23,7 @@ from snowmelt.catalog.sql.lexer import SqlRules, read_first_words, tokenize
 from snowmelt.clock import Clock
 from snowmelt.errors import LoadOvertaken, LoadRefused, ServiceBusy, StatementError
 from snowmelt.schema.types import TableName, TableSchema, to_display_name, to_internal_name
+from snowmelt.spark.companion_values import CompanionValues
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.write_commit import (
     WriteTarget,
@@ -355,7 +356,11 @@ class RowChangeRunner:
             )
         schema = snapshot.table.schema
         words = {token.text.lower() for token in tokenize(change.text, SqlRules.SPARK)}
-        columns = [each for each in list_visible_columns(schema) if each.name.lower() in words]
+        columns = [
+            each
+            for each in list_visible_columns(schema)
+            if not words.isdisjoint({each.name.lower(), each.column.name.lower()})
+        ]
         paths = [file.path for file in snapshot.list_native_files()]
         cores = self._connection.cores
         return create_positioned_frame(self._spark, columns, paths, schema, cores), schema
@@ -368,6 +373,7 @@ class RowChangeRunner:
         cases: list[str] = []
         values: list[tuple[int, str]] = []
         assignments: dict[int, dict[str, int]] = {}
+        companions = self._list_companions(change, frame, schema)
         for action, clause in enumerate(change.matched):
             condition = "true" if clause.condition is None else f"({clause.condition})"
             cases.append(f"WHEN {condition} THEN {action}")
@@ -380,11 +386,12 @@ class RowChangeRunner:
                     each.name: f"{change.source_alias}.{quote_identifier(each.name)}"
                     for each in schema.columns
                 }
-            for name, text in given.items():
+            for name in given:
                 if schema.column(name) is None:
                     raise _make_error(
                         f"Column {to_display_name(name)} does not exist in table {change.table}"
                     )
+            for name, text in (*given.items(), *companions.find_values(given.items())):
                 assignments[action][name] = len(values)
                 values.append((action, text))
         action_text = f"CASE {' '.join(cases)} END"
@@ -420,6 +427,7 @@ class RowChangeRunner:
         self, change: RowChange, frame: DataFrame, schema: TableSchema
     ) -> Iterator[tuple[DataFrame, Sequence[str]]]:
         earlier: list[str] = []
+        companions = self._list_companions(change, frame, schema)
         for clause in change.not_matched:
             if clause.takes_all:
                 names: Sequence[str] = [each.name for each in schema.columns]
@@ -433,6 +441,9 @@ class RowChangeRunner:
                 )
             if len(names) != len(texts):
                 raise _make_error(f"INSERT names {len(names)} columns and has {len(texts)} values")
+            added = companions.find_values(list(zip(names, texts, strict=True)))
+            names = [*names, *(name for name, _ in added)]
+            texts = [*texts, *(text for _, text in added)]
             conditions = [f"NOT coalesce(({each}), false)" for each in earlier]
             conditions.append("true" if clause.condition is None else f"({clause.condition})")
             earlier.append(clause.condition or "true")
@@ -442,6 +453,15 @@ class RowChangeRunner:
                 f"WHERE {' AND '.join(conditions)}"
             )
             yield self._run_query(query, frame), names
+
+    def _list_companions(
+        self, change: RowChange, frame: DataFrame, schema: TableSchema
+    ) -> CompanionValues:
+        names = {change.alias: [each.name for each in list_visible_columns(schema)]}
+        if change.source is not None and len(schema.columns) < len(names[change.alias]):
+            source = f"SELECT * FROM {change.source} AS {change.source_alias}"
+            names[str(change.source_alias)] = self._run_query(source, frame).columns
+        return CompanionValues(schema, names)
 
     def _resolve(self, change: RowChange, names: Sequence[str]) -> WriteTarget:
         return resolve_write_target(

@@ -84,6 +84,7 @@ from snowmelt.spark.sql.table_references import (
     qualify_reference,
     replace_references,
 )
+from snowmelt.spark.sql.typed_values import split_by_types
 from snowmelt.spark.tables.spark_column_mapping import list_visible_columns
 from snowmelt.spark.tables.table_frame import TableFrameBuilder, count_task_slots, start_warm_up
 from snowmelt.spark.task_job import run_tasks
@@ -272,7 +273,9 @@ class Snowmelt:
             return make_result_frame(self.spark, result)
         insert = parse_insert(text, place)
         if insert is not None:
-            rows = self.sql(insert.query, database=database, schema=schema)
+            ask = partial(self.sql, database=database, schema=schema)
+            queries = split_by_types(insert.query, lambda query: ask(query).schema)
+            rows = [ask(query) for query in queries]
             count = insert_rows(self._connection, insert, rows, clock=self._clock)
             return make_result_frame(
                 self.spark, StatementResult(INSERT_RESULT_COLUMNS, ((count,),))
@@ -327,7 +330,7 @@ class Snowmelt:
         insert = parse_insert(text, resolve_namespace(database, schema))
         assert insert is not None  # noqa: S101  made just above
         try:
-            insert_rows(self._connection, insert, rows, clock=self._clock)
+            insert_rows(self._connection, insert, [rows], clock=self._clock)
         except UnknownOutcome:
             raise
         except Exception:
