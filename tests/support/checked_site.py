@@ -49,7 +49,7 @@ def build_site(folder: Path, seed: int) -> None:
             if chooser.random() < 0.2:
                 house.put_all([(NUMBERS, rows), (SORTED, rows)], channels=[channel], token=str(row))
             else:
-                house.put(rows, channels=[channel], token=str(row))
+                house.put(rows, channel=channel, token=str(row))
             if part == 5:
                 house.put(numbers(row, 5), channel="A", token=str(row + 5))
                 row += 5

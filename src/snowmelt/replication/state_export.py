@@ -97,6 +97,18 @@ class StateSource:
 
         Raises:
             UserError: If the group does not allow the site.
+            GroupConflict: If `begin_state` or `export_state` raises it.
+        """
+        response = self.begin_state(request)
+        return response, self.export_state(request, response) if response.has_changes else None
+
+    def begin_state(self, request: PullRequest) -> PullResponse:
+        """Confirm what the follower has, and number the next state.
+
+        If the response has changes, `export_state` adds them.
+
+        Raises:
+            UserError: If the group does not allow the site.
             GroupConflict: If the group has another name, or the request claims a promotion in a replication
                 group.
         """
@@ -114,21 +126,29 @@ class StateSource:
                 )
                 return PullResponse(
                     role=group.role, epoch=group.epoch, group=group.name, handed_over=is_heir
-                ), None
+                )
             failover_groups.require_known_sites(group.settings, request.site)
             if request.epoch > group.epoch:
                 failover_groups.require_failover(group, request.site)
                 # The follower was promoted, so this site is not the primary any longer.
                 failover_groups.fence(connection, request.url)
-                return PullResponse(role=SiteRole.FENCED, epoch=group.epoch, group=group.name), None
-            response = self._begin_state(connection, group, request)
+                return PullResponse(role=SiteRole.FENCED, epoch=group.epoch, group=group.name)
+            response = self._number_state(connection, group, request)
             failpoints.hit_failpoint(Failpoint.REPLICA_CONFIRMED)
         if response.handed_over:
             failpoints.hit_failpoint(Failpoint.REPLICA_RESIGNED)
         elif request.closes:
             failpoints.hit_failpoint(Failpoint.REPLICA_CLOSED)
-        if request.keeps or response.handed_over:
-            return response, None
+        return response
+
+    def export_state(self, request: PullRequest, response: PullResponse) -> BinaryIO | None:
+        """Add the content of the state to the response, or return a file with a large one.
+
+        Works in another process than `begin_state`, too. The caller closes the file.
+
+        Raises:
+            GroupConflict: If the site has another epoch than at `begin_state`.
+        """
         file = cast("BinaryIO", tempfile.SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115 - the caller closes it
         try:
             with self._source.database.reading() as connection:
@@ -141,10 +161,10 @@ class StateSource:
             file.seek(0)
             response.content = file.read()
             file.close()
-            return response, None
-        return response, file
+            return None
+        return file
 
-    def _begin_state(
+    def _number_state(
         self, connection: sa.Connection, group: FailoverGroup, request: PullRequest
     ) -> PullResponse:
         now = self._source.clock.now()
@@ -245,6 +265,11 @@ class StateSource:
         response: PullResponse,
         file: BinaryIO,
     ) -> None:
+        group = failover_groups.find_group(connection)
+        if group is None or group.epoch != response.epoch:
+            raise failover_groups.GroupConflict(
+                reason="This site got another epoch during the request"
+            )
         key = X25519PublicKey.from_public_bytes(base64.b64decode(request.public_key))
         converters = make_sealing_converters(connection, self._source, key)
         frames: Iterator[Frame]
