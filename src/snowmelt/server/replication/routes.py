@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 _MAX_WAIT_S = 10.0
 _POLL_S = 0.05
+_MAX_POLL_S = 0.5
 
 
 class ReplicationRoutes:
@@ -133,10 +134,14 @@ class ReplicationRoutes:
         await loop.run_in_executor(self._threads, self._require_privilege, call)
         states = await loop.run_in_executor(self._threads, self._open)
         until = loop.time() + min(request.wait_s, _MAX_WAIT_S)
-        while not await loop.run_in_executor(self._threads, states.has_news, request):
-            if loop.time() >= until:
+        while True:
+            began = loop.time()
+            has_news = await loop.run_in_executor(self._threads, states.has_news, request)
+            if has_news or loop.time() >= until:
                 break
-            await asyncio.sleep(_POLL_S)
+            # A check reads all tables, so it takes longer if there are thousands.
+            pause_s = max(_POLL_S, 10 * (loop.time() - began))
+            await asyncio.sleep(min(pause_s, _MAX_POLL_S))
 
         response = await loop.run_in_executor(self._threads, states.begin_state, request)
         if not request.keeps:
