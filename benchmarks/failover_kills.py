@@ -115,7 +115,7 @@ class Source(threading.Thread):
             while not (self.aborting.is_set() or (self.finishing.is_set() and self.is_done)):
                 for each in self.channels:
                     self._step(each)
-                self.aborting.wait(0.05)
+                self.aborting.wait(0.1)
         except Exception:
             self.problems.append(traceback.format_exc())
 
@@ -294,7 +294,12 @@ class Installation:
         sites = [
             ServedSite(
                 folder / f"site{number}",
-                environment={"SNOWMELT_HOST": host, "SNOWMELT_S3_PORT": str(s3_port)},
+                environment={
+                    "SNOWMELT_HOST": host,
+                    "SNOWMELT_S3_PORT": str(s3_port),
+                    # Clients upload to the host that they know, and not to a folder of one site.
+                    "SNOWMELT_PUBLIC_HOSTS": ",".join((*ADDRESS_HOSTS, NAME_HOST)),
+                },
             )
             for number, host in enumerate(SERVICE_HOSTS, 1)
         ]
