@@ -205,7 +205,7 @@ def test_what_a_primary_commits_while_it_is_cut_off_is_not_reported_and_is_liste
         with snowmelt.Client(own_url, user="loader", private_key=key, max_client_lag=lag) as client:
             channel = client.open_channel("C", table="demo.public.t")
             channel.insert_rows([{"id": 1}], offset_token="1")
-            channel.wait_for_commit("1")
+            wait_until(lambda: channel.latest_committed_offset_token() == "1", "1 is not reported")
             for relay in relays:
                 relay.turn_to(None)
             channel.insert_rows([{"id": 2}], offset_token="2")
