@@ -1,6 +1,6 @@
 """Long loops of kills, faults and random comparisons, one after the other, with stored results.
 
-./run soak [LOOP]… [--rounds N] [--list]
+./run soak [LOOP]… [--rounds N] [--minutes N] [--list]
 
 Each loop runs in a separate process, and fails if it finds a lost, duplicate or wrong row. Its last
 line and its duration are added to benchmarks/results/soak.md in any case.
@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -70,6 +70,10 @@ LOOPS = {
         "messages lost, doubled or out of order by 200 kills of Kafka connector, service and broker",
         (str(HERE / "kafka_kills.py"), "--kills", "200"),
     ),
+    "failover": Loop(
+        "rows of three SDKs lost or doubled while two sites are killed, cut off and promoted",
+        (str(HERE / "failover_kills.py"),),
+    ),
     "publications": Loop(
         "snapshots for engines in any order of chunks, migrations and clean-ups, with new seeds",
         _search("tests/unit/table/test_snapshot_publication.py"),
@@ -110,12 +114,12 @@ LOOPS = {
 }
 
 
-def run(name: str, loop: Loop) -> bool:
+def run(name: str, loop: Loop, options: Sequence[str]) -> bool:
     """Run a loop, print its output and add a line to the page. Return True if it succeeded."""
     print(f"--- {name}: {loop.about}", flush=True)
     began, last = time.monotonic(), ""
     with subprocess.Popen(
-        [sys.executable, *loop.command],
+        [sys.executable, *loop.command, *options],
         cwd=ROOT,
         env=os.environ | loop.environment,
         stdout=subprocess.PIPE,
@@ -143,6 +147,9 @@ def main() -> int:
     )
     parser.add_argument("loops", nargs="*", metavar="LOOP", help="default: all of them, in order")
     parser.add_argument("--rounds", type=int, default=1, help="how often (default: 1)")
+    parser.add_argument(
+        "--minutes", type=float, help="how long the loop `failover` runs (default: 10)"
+    )
     parser.add_argument("--list", action="store_true", help="print the loops and what they find")
     options = parser.parse_args()
     if options.list:
@@ -153,7 +160,13 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown loop {unknown[0]!r}. Valid: {', '.join(LOOPS)}.")
     chosen = options.loops or list(LOOPS)
-    failed = [name for _ in range(options.rounds) for name in chosen if not run(name, LOOPS[name])]
+    minutes = () if options.minutes is None else ("--minutes", str(options.minutes))
+    failed = [
+        name
+        for _ in range(options.rounds)
+        for name in chosen
+        if not run(name, LOOPS[name], minutes if name == "failover" else ())
+    ]
     if failed:
         print(f"Failed: {', '.join(failed)}. See {PAGE.relative_to(ROOT)}.", file=sys.stderr)
     return 1 if failed else 0

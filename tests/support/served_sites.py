@@ -132,9 +132,15 @@ class ServedSites:
     """Sites SITE1 (first the primary) and SITE2."""
 
     def __init__(
-        self, folder: Path, key_pair: KeyPair, first: ServedSite, second: ServedSite
+        self,
+        folder: Path,
+        key_pair: KeyPair,
+        first: ServedSite,
+        second: ServedSite,
+        ca_file: str | None = None,
     ) -> None:
         self.key_pair = key_pair
+        self.ca_file = ca_file
         self.key_file = folder / "replica.pem"
         self.key_file.write_text(key_pair.private_pem)
         self.key_file.chmod(0o600)
@@ -176,6 +182,7 @@ class ServedSites:
             ",".join(site.url for site in sites),
             user="loader",
             private_key=self.key_pair.private_pem,
+            ca_file=self.ca_file,
             **options,
         )
 
@@ -265,6 +272,8 @@ class ServedSites:
         )
 
     def _clauses(self, site: ServedSite) -> str:
+        ca_file = "" if self.ca_file is None else f" CA_FILE = '{self.ca_file}'"
         return (
             f"ADDRESSES = ('{site.url}') USER = 'replicator' PRIVATE_KEY = 'file:{self.key_file}'"
+            + ca_file
         )
