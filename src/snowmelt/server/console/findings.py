@@ -23,9 +23,9 @@ from snowmelt.catalog.views.channels import (
     count_channels,
     fetch_channels,
 )
-from snowmelt.catalog.views.freshness import list_late_tables
+from snowmelt.catalog.views.freshness import is_late_channel, list_late_tables
 from snowmelt.catalog.views.history import fetch_loads
-from snowmelt.catalog.views.kafka import KafkaPartitionView, list_kafka_partitions
+from snowmelt.catalog.views.kafka import KafkaPartitionView, list_stalled_partitions
 from snowmelt.catalog.views.pipes import list_stalled_pipes
 from snowmelt.catalog.views.tables import list_table_names
 from snowmelt.config import Settings
@@ -51,7 +51,7 @@ _MAX_LISTED = 20
 _MAX_REJECTING_TABLES = 5
 _MIN_WAIT = dt.timedelta(minutes=5)
 _DAY = dt.timedelta(days=1)
-_TABLES, _CHUNKS = model.tables, model.chunks
+_TABLES, _CHUNKS, _CHANNELS = model.tables, model.chunks, model.channels
 _MIGRATIONS = model.migrations
 
 
@@ -65,6 +65,7 @@ def list_findings(page: PageRequest) -> list[ConsoleProblem]:
             found += _run_source(source(page))
     found += find_quarantined(page)
     found += find_late_tables(page)
+    found += find_late_channels(page)
     found += find_waiting(page)
     found += find_failed_runs(page)
     found += find_stalled_pipes(page)
@@ -151,13 +152,13 @@ def find_late_tables(page: PageRequest) -> Iterator[ConsoleProblem]:
         chosen = ChannelFilter(table_id=table.table_id, late_at=page.now)
         count = count_channels(page.connection, page.visibility, chosen)
         silent = fetch_channels(
-            page.connection, page.visibility, chosen=chosen, order="lag", limit=1
+            page.connection, page.visibility, chosen=chosen, now=page.now, order="lag", limit=1
         ).rows
         remedy = "It has no channel: start the client or load that fills it."
         if silent:
             longest = silent[0]
             remedy = (
-                f"Look at the clients of {format_number(count)} late channels. {longest.name} of user"
+                f"Look at the clients of {format_quantity(count, 'late channel')}. {longest.name} of user"
                 f" {longest.owner} has been silent for the longest."
             )
         yield ConsoleProblem(
@@ -166,6 +167,30 @@ def find_late_tables(page: PageRequest) -> Iterator[ConsoleProblem]:
             f"{remedy} To expect no more rows: ALTER TABLE {table.name} UNSET FRESHNESS",
             since=table.late_at,
             path=href("/channels", find=str(table.name), only="late", sort="lag"),
+        )
+
+
+def find_late_channels(page: PageRequest) -> Iterator[ConsoleProblem]:
+    """Find tables that are fresh though some of their channels are late."""
+    late = {each.table_id for each in list_late_tables(page.connection, page.now)}
+    query = (
+        sa.select(_TABLES.c.table_id, sa.func.count())
+        .select_from(_TABLES.join(_CHANNELS, _CHANNELS.c.table_id == _TABLES.c.table_id))
+        .where(_TABLES.c.dropped_at.is_(None), is_late_channel(page.now))
+        .group_by(_TABLES.c.table_id)
+        .order_by(_TABLES.c.table_id)
+    )
+    rows = page.connection.execute(page.visibility.restrict(query, _TABLES.c.table_id)).all()
+    counts = {row[0]: row[1] for row in rows if row[0] not in late}
+    names = list_table_names(page.connection, list(counts)[:_MAX_LISTED])
+    for table_id, name in names.items():
+        count = counts[table_id]
+        yield ConsoleProblem(
+            NOTE,
+            f"Table {name} is fresh, but {format_quantity(count, 'channel')} of it"
+            f" {'is' if count == 1 else 'are'} late.",
+            "The page of each channel shows why. Drop channels that have ended: snowmelt channels drop",
+            path=href("/channels", find=str(name), only="late", sort="lag"),
         )
 
 
@@ -266,9 +291,8 @@ def find_stalled_pipes(page: PageRequest) -> Iterator[ConsoleProblem]:
 def find_stalled_topics(page: PageRequest) -> Iterator[ConsoleProblem]:
     """Find Kafka topics whose messages wait though nothing commits."""
     stalled: dict[tuple[str, TableName], list[KafkaPartitionView]] = {}
-    for each in list_kafka_partitions(page.connection, page.visibility, idle_at=page.now):
-        if each.find_state(page.now) == "stalled":
-            stalled.setdefault((each.topic, each.table), []).append(each)
+    for each in list_stalled_partitions(page.connection, page.visibility, page.now):
+        stalled.setdefault((each.topic, each.table), []).append(each)
     for (topic, table), partitions in list(stalled.items())[:_MAX_LISTED]:
         lag = sum(each.lag for each in partitions)
         yield ConsoleProblem(
@@ -288,6 +312,7 @@ def find_rejecting_channels(page: PageRequest) -> Iterator[ConsoleProblem]:
         page.connection,
         page.visibility,
         chosen=ChannelFilter(only_rejected=True),
+        now=page.now,
         order="rejected",
         limit=_MAX_LISTED,
     )

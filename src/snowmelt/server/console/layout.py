@@ -451,6 +451,7 @@ def state_mark(state: str) -> Html:
         "committed partly": "note",
         "paused": "note",
         "stalled": "bad",
+        "bookkeeping": "note",
         "loaded partly": "note",
     }.get(state, "ok")
     shape = {"ok": "●", "busy": "◐", "note": "▲", "bad": "■"}[kind]

@@ -267,6 +267,7 @@ def _render_channels(page: PageRequest, table: TableView) -> Html:
         page.connection,
         page.visibility,
         chosen=ChannelFilter(table_id=table.table_id),
+        now=page.now,
         order="lag",
         limit=10,
     )
@@ -279,7 +280,7 @@ def _render_channels(page: PageRequest, table: TableView) -> Html:
             [
                 (
                     link(each.name, channel_path(table.name, each.name)),
-                    state_mark(each.find_freshness_state(page.now)),
+                    state_mark(each.state),
                     each.owner,
                     age(each.last_commit_at, page.now),
                     format_number(each.rows),
