@@ -32,10 +32,12 @@ _LIMIT = 10
 _STATES = {
     "waiting": "The rows wait on the stage for migration. Queries read them there.",
     "native": "The rows are in a native file.",
-    "changed": "A later statement or engine replaced the rows.",
+    "changed": "A later run, statement or engine replaced the files with the rows.",
     "quarantined": "The blob cannot be decoded. Queries of the table fail until it is restored.",
     "discarded": "The chunk was discarded. Its rows are lost.",
 }
+# The state decides, so that the figures cannot contradict each other.
+_MIGRATIONS = {"waiting": "not yet", "quarantined": "left out", "discarded": "left out"}
 
 
 def trace_path(table: TableName) -> str:
@@ -133,16 +135,16 @@ def _render_row(name: TableName, row: dict[str, Any]) -> Html:
 
 def _render_chunk(name: TableName, chunk: dict[str, Any]) -> Html:
     blob, state = chunk["blob"], chunk["state"]
-    migration = "waits for migration"
-    if chunk["migration"] is not None:
-        migration = (
-            f"run {chunk['migration']}, committed {chunk['migrated_at'] or 'at an unknown time'}"
-        )
+    migration = _MIGRATIONS.get(state, "done")
+    run = ""
+    if chunk["migration"] is not None and migration == "done":
+        at = chunk["migrated_at"]
+        run = f"run {chunk['migration']}, committed {_shorten(at) if at else 'at an unknown time'}"
     steps = figures(
         (
             ("Committed", _shorten(chunk["registered_at"]), f"{format_number(chunk['rows'])} rows"),
             ("Rows are", state, _STATES.get(state, "")),
-            ("Migration", "done" if chunk["migration"] else "not yet", migration),
+            ("Migration", migration, run),
             (
                 "Blob",
                 tag("code", cut(blob["path"])),
