@@ -523,18 +523,18 @@ def _find_covering(commits: Iterable[tuple[int, ChannelCommit]], token: str) -> 
 
 def _find_state(
     row: StoredChunkRow | None,
-    kept: lineage.LedgerChunk | None,
+    ledger_chunk: lineage.LedgerChunk | None,
     places: Sequence[FilePlace],
     *,
     is_behind: bool,
 ) -> str:
-    if kept is not None and kept.discarded_at is not None:
+    if ledger_chunk is not None and ledger_chunk.discarded_at is not None:
         return "discarded"
     if any(place.removed_at is None for place in places):
         return "native"
     if row is not None and row.quarantine_reason is not None:
         return "quarantined"
-    if places or kept is not None:
+    if places or ledger_chunk is not None:
         # The records of removed files may be deleted, too.
         return "changed"
     # It was migrated before there was a lineage.

@@ -49,13 +49,22 @@ def test_a_rejected_row_is_replayed_after_its_reason_is_gone(
     person.log_in(access_key(console_service))
     page = person.go("/tables/REPLAYED/PUBLIC/T/rejected")
     page.get_by_text("too long").first.wait_for()
+    # The rows of one channel are found from its page.
+    send(console_service, table, [{"id": 3, "name": "other"}], channel="c-1")
+    person.go("/channels/REPLAYED/PUBLIC/T/c-1").get_by_role("link", name="1", exact=True).click()
+    page.get_by_role("heading", name="Rejected rows of channel c-1").wait_for()
+    page.get_by_text("other").first.wait_for()
+    assert "too long" not in text_of(page)
+    page.get_by_role("link", name="all rejected rows").click()
+    page.get_by_text("too long").first.wait_for()
     console_service.sql(f"ALTER TABLE {table} ALTER COLUMN name SET DATA TYPE VARCHAR(20)")
     page.get_by_role("button", name="Show what would go in").click()
-    page.get_by_text("Rows that would go in: 1").wait_for()
+    page.get_by_text("Rows that would go in: 2").wait_for()
     assert len(console_service.rows(table)) == 1
     page.get_by_role("button", name="Replay").click()
-    page.get_by_text("Rows that went in: 1").wait_for()
-    assert {row["NAME"] for row in console_service.rows(table)} == {"abc", "too long"}
+    page.get_by_text("Rows that went in: 2").wait_for()
+    rows = console_service.rows(table)
+    assert {row["NAME"] for row in rows} == {"abc", "too long", "other"}
     page.get_by_role("link", name="Table REPLAYED.PUBLIC.T").click()
     page.get_by_role("heading", name="Columns").wait_for()
     assert "VARCHAR(20)" in text_of(page)

@@ -24,7 +24,7 @@ from snowmelt.catalog.views.channels import (
     fetch_channels,
 )
 from snowmelt.catalog.views.freshness import is_late_channel, list_late_tables
-from snowmelt.catalog.views.history import fetch_loads
+from snowmelt.catalog.views.history import WITH_REJECTS, fetch_loads
 from snowmelt.catalog.views.kafka import KafkaPartitionView, list_stalled_partitions
 from snowmelt.catalog.views.pipes import list_stalled_pipes
 from snowmelt.catalog.views.tables import list_table_names
@@ -33,7 +33,6 @@ from snowmelt.errors import SnowmeltError
 from snowmelt.schema.types import TableName
 from snowmelt.server.console.layout import (
     format_bytes,
-    format_number,
     format_quantity,
     format_seconds,
     href,
@@ -68,6 +67,7 @@ def list_findings(page: PageRequest) -> list[ConsoleProblem]:
     found += find_late_channels(page)
     found += find_waiting(page)
     found += find_failed_runs(page)
+    found += find_rejecting_loads(page)
     found += find_stalled_pipes(page)
     found += find_stalled_topics(page)
     found += find_rejecting_channels(page)
@@ -132,7 +132,7 @@ def find_quarantined(page: PageRequest) -> Iterator[ConsoleProblem]:
         name = names[chunk.table_id]
         yield ConsoleProblem(
             WRONG,
-            f"Chunk {chunk.seq} of {name} with {format_number(chunk.rows)} rows cannot be decoded:"
+            f"Chunk {chunk.seq} of {name} with {format_quantity(chunk.rows, 'row')} cannot be decoded:"
             f" {chunk.reason}",
             f"Queries of {name} fail. Restore {chunk.path} on the stage, or discard its rows:"
             f" snowmelt chunks give-up {chunk.seq} --table {name}",
@@ -259,12 +259,34 @@ def find_failed_runs(page: PageRequest) -> Iterator[ConsoleProblem]:
             if load.started_at > page.now - _DAY:
                 reason = load.message or load.first_error or "no message was recorded"
                 yield ConsoleProblem(
-                    NOTE,
+                    WRONG,
                     f"Load {load.load_id} {state}: {reason}",
                     "No row of it was committed. Correct the cause and run the statement again.",
                     since=load.started_at,
                     path=href(f"/loads/{load.load_id}"),
                 )
+
+
+def find_rejecting_loads(page: PageRequest) -> Iterator[ConsoleProblem]:
+    """Find committed loads that rejected records within a day."""
+    for load in fetch_loads(page.connection, page.visibility, state=WITH_REJECTS, limit=20).rows:
+        if load.started_at < page.now - _DAY or load.state in {"failed", "lost", "running"}:
+            continue
+        path = f"/loads/{load.load_id}"
+        remedy = "The records were not kept: REJECTED DATA AS TABLE in the statement keeps them."
+        if load.reject_table is not None:
+            path += "/rejects"
+            remedy = "Correct the records, and load them again."
+        reason = f" The first: {load.first_error}" if load.first_error else ""
+        yield ConsoleProblem(
+            NOTE,
+            f"Load {load.load_id} into table {load.table} rejected"
+            f" {format_quantity(load.rejects, 'record')}."
+            f"{_end_sentence(reason) if reason else ''}",
+            remedy,
+            since=load.started_at,
+            path=href(path),
+        )
 
 
 def find_stalled_pipes(page: PageRequest) -> Iterator[ConsoleProblem]:
@@ -282,7 +304,7 @@ def find_stalled_pipes(page: PageRequest) -> Iterator[ConsoleProblem]:
         if pipe.failed_files:
             yield ConsoleProblem(
                 NOTE,
-                f"Pipe {pipe.name} could not load {format_number(pipe.failed_files)} files.",
+                f"Pipe {pipe.name} could not load {format_quantity(pipe.failed_files, 'file')}.",
                 f"Correct them, then: ALTER PIPE {pipe.name} REFRESH",
                 path=path,
             )

@@ -412,8 +412,10 @@ def format_number(number: float | None) -> str:
     return f"{number:,.1f}" if abs(number) >= 1 else f"{number:.2f}"
 
 
-def format_quantity(number: float, noun: str) -> str:
-    """Return a number with its noun, which gets an s unless the number is 1."""
+def format_quantity(number: float | None, noun: str) -> str:
+    """Return a number with its noun, which gets an s unless the number is 1. None is a dash."""
+    if number is None:
+        return f"– {noun}s"
     return f"{format_number(number)} {noun}{'' if number == 1 else 's'}"
 
 
@@ -449,6 +451,7 @@ def state_mark(state: str) -> Html:
         "late": "bad",
         "crashed": "bad",
         "committed partly": "note",
+        "committed with rejects": "note",
         "paused": "note",
         "stalled": "bad",
         "bookkeeping": "note",

@@ -30,6 +30,7 @@ from snowmelt.server.console.layout import (
     filter_form,
     format_bytes,
     format_number,
+    format_quantity,
     format_seconds,
     href,
     link,
@@ -37,6 +38,7 @@ from snowmelt.server.console.layout import (
     panel,
     state_mark,
     table_link,
+    table_path,
     text_field,
 )
 from snowmelt.server.console.markup import EMPTY, Child, Html, cut, join, tag
@@ -120,7 +122,7 @@ def _render_list(page: PageRequest, rows: list[ChannelView], chosen: ChannelFilt
             'client.open_channel("events-0", table="demo.public.events")',
         )
     count = count_channels(page.connection, page.visibility, chosen)
-    shown = f"{MAX_COUNT:,}+" if count > MAX_COUNT else f"{count:,}"
+    shown = f"{MAX_COUNT:,}+ channels" if count > MAX_COUNT else format_quantity(count, "channel")
     return data_table(
         ("channel", "state", "table", "owner", "last commit", "offset token", "rows", "rejected"),
         [
@@ -132,11 +134,11 @@ def _render_list(page: PageRequest, rows: list[ChannelView], chosen: ChannelFilt
                 age(each.last_commit_at, page.now),
                 _render_token(each),
                 format_number(each.rows),
-                format_number(each.rejected_rows),
+                _render_rejected(each),
             )
             for each in rows
         ],
-        caption=f"{shown} {'channel' if count == 1 else 'channels'}; {len(rows)} on this page",
+        caption=f"{shown}; {len(rows)} on this page",
         numeric="rows,rejected",
     )
 
@@ -215,7 +217,7 @@ def _render_state(page: PageRequest, channel: ChannelView) -> Html:
             ),
             (
                 "Rejected rows",
-                format_number(channel.rejected_rows),
+                _render_rejected(channel),
                 "by the service or its client"
                 if channel.rejected_rows is not None
                 else "this client rejects rows itself and does not report them",
@@ -329,6 +331,13 @@ def _render_previous(event: ChannelEvent) -> Html:
         return EMPTY
     user = event.previous_user or "unknown user"
     return tag("span", f"{user}, client {event.previous_owner}: fenced")
+
+
+def _render_rejected(channel: ChannelView) -> Html | str:
+    text = format_number(channel.rejected_rows)
+    if not channel.rejected_rows:
+        return text
+    return link(text, f"{table_path(channel.table)}/rejected", channel=channel.name)
 
 
 def _render_token(channel: ChannelView) -> Html:

@@ -21,6 +21,7 @@ from snowmelt.server.console.layout import (
     empty,
     figures,
     format_number,
+    format_quantity,
     format_seconds,
     href,
     panel,
@@ -105,7 +106,7 @@ def _render_figures(page: PageRequest, activity: Activity | None) -> Html:
     items += [
         (
             "Waiting for migration",
-            f"{format_number(waiting)} chunks",
+            format_quantity(waiting, "chunk"),
             "none"
             if oldest is None
             else f"oldest {format_seconds((page.now - oldest).total_seconds())}",

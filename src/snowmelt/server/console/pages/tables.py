@@ -188,8 +188,8 @@ def _render_state(page: PageRequest, table: TableView) -> Html:
             ("Last commit", age(table.last_commit_at, page.now), "of any channel or load"),
             (
                 "Waiting for migration",
-                f"{format_number(backlog.chunks)} chunks",
-                f"{format_number(backlog.rows)} rows, {format_bytes(backlog.bytes)}",
+                format_quantity(backlog.chunks, "chunk"),
+                f"{format_quantity(backlog.rows, 'row')}, {format_bytes(backlog.bytes)}",
             ),
             (
                 "Oldest waiting",

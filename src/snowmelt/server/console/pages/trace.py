@@ -16,6 +16,7 @@ from snowmelt.server.console.layout import (
     filter_form,
     format_bytes,
     format_number,
+    format_quantity,
     link,
     panel,
     table_link,
@@ -142,7 +143,7 @@ def _render_chunk(name: TableName, chunk: dict[str, Any]) -> Html:
         run = f"run {chunk['migration']}, committed {_shorten(at) if at else 'at an unknown time'}"
     steps = figures(
         (
-            ("Committed", _shorten(chunk["registered_at"]), f"{format_number(chunk['rows'])} rows"),
+            ("Committed", _shorten(chunk["registered_at"]), format_quantity(chunk["rows"], "row")),
             ("Rows are", state, _STATES.get(state, "")),
             ("Migration", migration, run),
             (
@@ -202,7 +203,7 @@ def _describe_file_state(file: dict[str, Any]) -> str:
     snapshots = file["snapshots"]
     if not snapshots:
         return "current"
-    return f"in {len(snapshots)} snapshots, the newest {snapshots[-1]}"
+    return f"in {format_quantity(len(snapshots), 'snapshot')}, the newest {snapshots[-1]}"
 
 
 def _to_internal(displayed: str) -> str:
