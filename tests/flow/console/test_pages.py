@@ -83,6 +83,10 @@ def test_a_query_runs_and_what_is_none_is_refused(
     page.get_by_label("SELECT over one table").fill(f"DROP TABLE {table}")
     page.keyboard.press("Control+Enter")
     page.get_by_text("only queries run here").wait_for()
+    # Statements for files lead to their page.
+    page.get_by_label("SELECT over one table").fill("SELECT * FROM S3Object s")
+    page.keyboard.press("Control+Enter")
+    page.get_by_role("alert").get_by_role("link", name="Select from a file").wait_for()
     assert console_service.rows(table)
 
 
@@ -248,12 +252,21 @@ def test_a_select_runs_on_an_object(person: ConsoleUser, console_service: LocalS
     page = person.go("/select")
     page.get_by_role("link", name="people").click()
     page.get_by_role("link", name="ages.csv").click()
+    # The columns and first records are there before anything runs.
+    page.get_by_role("columnheader", name="age").wait_for()
+    page.get_by_role("cell", name="ann").wait_for()
+    page.get_by_label("Statement").fill("SELECT s.nme FROM S3Object s")
+    page.get_by_role("button", name="Run").click()
+    page.get_by_role("alert").filter(has_text="unknown column nme").wait_for()
+    assert page.get_by_label("Bucket").input_value() == "people"
+    assert page.get_by_label("Statement").input_value() == "SELECT s.nme FROM S3Object s"
+    page.get_by_role("link", name="ages.csv").wait_for()
     statement = "SELECT s.name FROM S3Object s WHERE CAST(s.age AS INT) > 35"
     page.get_by_label("Statement").fill(statement)
     page.get_by_role("button", name="Run").click()
     page.get_by_role("cell", name="bob").first.wait_for()
     assert "23 B" in text_of(page), "bytes scanned"
-    page.get_by_text("This page as command, SQL and JSON").click()
+    page.get_by_text("in Python (boto3) and with the AWS CLI").click()
     said = text_of(page)
     assert "aws --endpoint-url" in said
     assert "select_object_content(Bucket='people', Key='ages.csv'" in said

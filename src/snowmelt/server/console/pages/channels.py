@@ -17,13 +17,13 @@ from snowmelt.catalog.views.paging import MAX_COUNT
 from snowmelt.catalog.views.tables import ChunkView, find_table_view, list_recent_chunks
 from snowmelt.clock import to_epoch_ms
 from snowmelt.server.console.layout import (
+    MAX_SHORT,
     ConsolePage,
     Region,
     age,
     bar_chart,
-    channel_path,
+    channel_link,
     choice_field,
-    copy_button,
     data_table,
     empty,
     figures,
@@ -36,6 +36,7 @@ from snowmelt.server.console.layout import (
     link,
     pager,
     panel,
+    short_code,
     state_mark,
     table_link,
     table_path,
@@ -127,7 +128,7 @@ def _render_list(page: PageRequest, rows: list[ChannelView], chosen: ChannelFilt
         ("channel", "state", "table", "owner", "last commit", "offset token", "rows", "rejected"),
         [
             (
-                link(each.name, channel_path(each.table, each.name)),
+                channel_link(each.table, each.name),
                 state_mark(each.state),
                 table_link(each.table),
                 each.owner,
@@ -246,7 +247,9 @@ def _render_trace_link(page: PageRequest, channel: ChannelView) -> Html:
 def _render_token_trace(channel: ChannelView, token: str | None) -> Html | str:
     if token is None:
         return "none"
-    return link(token, trace_path(channel.table), channel=channel.name, token=token)
+    shown = cut(token, MAX_SHORT)
+    path = trace_path(channel.table)
+    return tag("a", shown, href=href(path, channel=channel.name, token=token), title=token)
 
 
 def _render_commits(page: PageRequest, channel: ChannelView, chunks: list[ChunkView]) -> Html:
@@ -345,6 +348,4 @@ def _render_token(channel: ChannelView) -> Html:
         return tag("span", HIDDEN, class_="quiet")
     if channel.offset_token is None:
         return tag("span", "none", class_="quiet")
-    return tag(
-        "span", tag("code", cut(channel.offset_token)), " ", copy_button(channel.offset_token)
-    )
+    return short_code(channel.offset_token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import uuid
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ from snowmelt.wire.statements import StatementResponse, decode_rows
 
 _MAX_SHOWN_ROWS = 1_000
 _SAMPLE_ROWS = 20
+_OBJECT_TABLE = re.compile(r"\bS3Object\b", re.IGNORECASE)
 _MAX_LOADS = 20
 
 
@@ -63,10 +65,10 @@ async def show_query(request: ActionRequest) -> ConsolePage:
         tag("button", "Run"),
     )
     return ConsolePage(
-        "Query",
+        "Query tables",
         "What is in a table, right now?",
         [editor, tag("p", limits, class_="quiet"), result],
-        section="Query",
+        section="Query tables",
         copies={} if not text else {"terminal": f"snowmelt sql {shlex.quote(text)}"},
     )
 
@@ -81,7 +83,12 @@ async def _render_result(request: ActionRequest, text: str) -> Html:
             )
         columns, rows = await run_query(request, text)
     except SnowmeltError as error:
-        return tag("p", str(error), class_="error", role="alert")
+        pointer = EMPTY
+        if _OBJECT_TABLE.search(text):
+            pointer = join(
+                " S3Object is an object of a bucket: ", link("Select from a file", "/select"), "."
+            )
+        return tag("p", str(error), pointer, class_="error", role="alert")
     took = format_seconds(SystemClock().monotonic() - began)
     return panel(
         "Result",

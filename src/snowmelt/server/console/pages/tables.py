@@ -30,7 +30,7 @@ from snowmelt.server.console.layout import (
     Region,
     age,
     bar_chart,
-    channel_path,
+    channel_link,
     choice_field,
     data_table,
     empty,
@@ -279,7 +279,7 @@ def _render_channels(page: PageRequest, table: TableView) -> Html:
             ("channel", "state", "owner", "last commit", "rows", "rejected"),
             [
                 (
-                    link(each.name, channel_path(table.name, each.name)),
+                    channel_link(table.name, each.name),
                     state_mark(each.state),
                     each.owner,
                     age(each.last_commit_at, page.now),

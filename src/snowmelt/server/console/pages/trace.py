@@ -19,6 +19,7 @@ from snowmelt.server.console.layout import (
     format_quantity,
     link,
     panel,
+    short_code,
     table_link,
     table_path,
     text_field,
@@ -166,8 +167,8 @@ def _render_channels(name: TableName, channels: list[dict[str, Any]]) -> Html:
         (
             link(each["channel"], channel_path(name, _to_internal(each["channel"]))),
             each["user"] or "not known",
-            tag("code", cut(each["start_token"] or "none")),
-            tag("code", cut(each["end_token"] or "none")),
+            short_code(each["start_token"]) if each["start_token"] else "none",
+            short_code(each["end_token"]) if each["end_token"] else "none",
             format_number(each["client_sequencer"]),
             format_number(each["row_sequencer"]),
         )
