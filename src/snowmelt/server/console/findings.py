@@ -166,6 +166,7 @@ def find_late_tables(page: PageRequest) -> Iterator[ConsoleProblem]:
             f"Table {table.name} is late: it {what}, and at least one is expected every {expected}.",
             f"{remedy} To expect no more rows: ALTER TABLE {table.name} UNSET FRESHNESS",
             since=table.late_at,
+            has_duration=True,
             path=href("/channels", find=str(table.name), only="late", sort="lag"),
         )
 
@@ -225,6 +226,7 @@ def find_waiting(page: PageRequest) -> Iterator[ConsoleProblem]:
             f" oldest for {format_seconds((page.now - since).total_seconds())}. Queries read them.",
             remedy,
             since=since,
+            has_duration=True,
             path=href(table_path(names[table_id])),
         )
 

@@ -75,7 +75,9 @@ def _render_checks(page: PageRequest) -> Html:
 
 
 def _render_finding(finding: ConsoleProblem, page: PageRequest) -> Html:
-    since = EMPTY if finding.since is None else join(" Since ", age(finding.since, page.now), ".")
+    since = EMPTY
+    if finding.since is not None and not finding.has_duration:
+        since = join(" Since ", age(finding.since, page.now), ".")
     details = EMPTY if finding.path is None else join(" ", tag("a", "Details", href=finding.path))
     return tag(
         "li",
