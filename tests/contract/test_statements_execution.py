@@ -204,10 +204,11 @@ def test_show_channels_lists_where_each_channel_stands(
     shown = demo("SHOW CHANNELS LIKE 'e%' IN TABLE demo.public.flights")
     assert shown.columns == (
         "created_on", "name", "table_name", "database_name", "schema_name", "client_sequencer",
-        "row_sequencer", "offset_token", "last_commit_on", "rows",
+        "row_sequencer", "offset_token", "last_commit_on", "rows", "state",
     )  # fmt: skip
     assert [row[:5] for row in shown.rows] == [(NOW, "EWR", "FLIGHTS", "DEMO", "PUBLIC")]
     assert shown.rows[0][7:9] == (None, None)
+    assert shown.rows[0][10] == "never"
     assert names(demo("SHOW CHANNELS")) == ["EWR", "JFK"]
     assert demo("SHOW CHANNELS", role="LOADER").rows == ()
 

@@ -64,7 +64,7 @@ class FilePlace:
 class ChunkTrace:
     """Trace of one chunk: its commit, blob, native files and snapshots.
 
-    `state` is `waiting` (on the stage), `native`, `changed` (a later statement or engine replaced its rows),
+    `state` is `waiting` (on the stage), `native`, `changed` (a later run or statement replaced its files),
     `quarantined` or `discarded`.
     """
 
@@ -410,10 +410,15 @@ class Tracer:
                 f"Chunk {seq} of table {self.table.name} not found: it does not exist, or it was migrated"
                 " before there was a lineage."
             )
-        places = tuple(self._locate(each, seq) for each in self._files if each.has_chunk(seq))
+        places = self._find_places(seq)
+        if kept is not None and not places:
+            # A migration may have committed since the records of files were read.
+            with self._database.reading() as connection:
+                self._files = lineage.list_native_file_records(connection, self.table.table_id)
+            places = self._find_places(seq)
         return ChunkTrace(
             seq=seq,
-            state=_find_state(row, None if kept is None else kept.discarded_at, places),
+            state=_find_state(row, kept, places, is_behind=seq <= self.table.migrated_seq),
             rows=facts.source.rows,
             registered_at=facts.registered_at,
             channels=facts.channels,
@@ -426,6 +431,9 @@ class Tracer:
             migrated_at=None if run is None else run.ended_at,
             files=places,
         )
+
+    def _find_places(self, seq: int) -> tuple[FilePlace, ...]:
+        return tuple(self._locate(each, seq) for each in self._files if each.has_chunk(seq))
 
     def _find_user(self, commit: ChannelCommit) -> str | None:
         history = model.channel_history.c
@@ -514,15 +522,23 @@ def _find_covering(commits: Iterable[tuple[int, ChannelCommit]], token: str) -> 
 
 
 def _find_state(
-    row: StoredChunkRow | None, discarded_at: dt.datetime | None, places: Sequence[FilePlace]
+    row: StoredChunkRow | None,
+    ledger_chunk: lineage.LedgerChunk | None,
+    places: Sequence[FilePlace],
+    *,
+    is_behind: bool,
 ) -> str:
-    if discarded_at is not None:
+    if ledger_chunk is not None and ledger_chunk.discarded_at is not None:
         return "discarded"
     if any(place.removed_at is None for place in places):
         return "native"
     if row is not None and row.quarantine_reason is not None:
         return "quarantined"
-    return "changed" if places else "waiting"
+    if places or ledger_chunk is not None:
+        # The records of removed files may be deleted, too.
+        return "changed"
+    # It was migrated before there was a lineage.
+    return "native" if is_behind else "waiting"
 
 
 def _list_loads(record: NativeFileRecord) -> tuple[str, ...]:

@@ -31,7 +31,9 @@ def read(service: LocalService) -> dict[str, tuple[int | None, bool]]:
     """Return the rejected rows of each channel, and whether there is a reason."""
     with service.embedded.service.database.reading() as connection:
         visibility = read_visibility(connection, ACCOUNTADMIN)
-        found = fetch_channels(connection, visibility, chosen=ChannelFilter()).rows
+        found = fetch_channels(
+            connection, visibility, chosen=ChannelFilter(), now=service.clock.now()
+        ).rows
     return {each.name: (each.rejected_rows, each.last_error is not None) for each in found}
 
 

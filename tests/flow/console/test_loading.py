@@ -57,7 +57,45 @@ def test_a_load_without_a_loaded_file_has_failed(
     page = browser.get(f"/console/loads/{failed['load_id']}").text
     assert "only.csv" in page
     problems = browser.get("/console/api/v1/overview").json()["findings"]
-    assert any(failed["load_id"] in each["sentence"] for each in problems)
+    [problem] = [each for each in problems if failed["load_id"] in each["sentence"]]
+    assert problem["severity"] == "wrong", "its state is shown as bad"
+
+
+def test_a_load_with_rejected_records_is_found_from_each_page(
+    service: LocalService, browser: httpx.Client, tmp_path: Path
+) -> None:
+    service.create_table("loading.public.checked", "n INT, word VARCHAR")
+    (tmp_path / "some.csv").write_text("n,word\n1,a\nx,b\ny,c\n")
+    (tmp_path / "broken.parquet").write_bytes(b"no parquet")
+    folder = str(service.embedded.settings.data_dir)
+    for path, more in (
+        ("some.csv", "PARSER CSV() REJECTED DATA AS TABLE loading.public.kept"),
+        ("broken.parquet", "PARSER PARQUET()"),
+    ):
+        statement = f"COPY loading.public.checked FROM '{tmp_path}/{path}' {more}"
+        main(["copy", statement, "--data-dir", folder, "--quiet"])
+    found = browser.get("/console/api/v1/loads?state=rejects").json()["loads"]
+    [load] = [each for each in found if each["table"] == "LOADING.PUBLIC.CHECKED"]
+    assert (load["state"], load["rejects"]) == ("committed with rejects", 2)
+    load_id = load["load_id"]
+    path = f"/console/loads/{load_id}/rejects"
+    assert f'href="{path}">2</a>' in browser.get("/console/loads?state=rejects").text
+    rejected = browser.get("/console/tables/LOADING/PUBLIC/CHECKED/rejected").text
+    assert "No error table keeps the rejected rows of this table" in rejected
+    assert f'href="{path}">2</a>' in rejected
+    problems = browser.get("/console/api/v1/overview").json()["findings"]
+    [problem] = [each for each in problems if load_id in each["sentence"]]
+    assert "rejected 2 records" in problem["sentence"]
+    assert (problem["severity"], problem["path"]) == ("note", path)
+    assert "of 1 file<" in browser.get(f"/console/loads/{load_id}").text
+    # A load that failed before it counted records shows no 0.
+    [failed] = [
+        each
+        for each in browser.get("/console/api/v1/loads?state=failed").json()["loads"]
+        if each["table"] == "LOADING.PUBLIC.CHECKED"
+    ]
+    page = browser.get(f"/console/loads/{failed['load_id']}").text
+    assert "<dt>Rejected records</dt><dd>–</dd>" in page
 
 
 def test_a_pipe_shows_what_it_loaded_and_what_it_could_not(
@@ -83,7 +121,7 @@ def test_a_pipe_shows_what_it_loaded_and_what_it_could_not(
     assert "bad.csv" in page
     assert "ALTER PIPE LOADING.PUBLIC.ARRIVING REFRESH" in page
     problems = browser.get("/console/api/v1/overview").json()["findings"]
-    assert any("could not load 1 files" in each["sentence"] for each in problems)
+    assert any("could not load 1 file." in each["sentence"] for each in problems)
 
 
 def test_calls_are_counted_with_their_retries_and_errors(

@@ -49,13 +49,22 @@ def test_a_rejected_row_is_replayed_after_its_reason_is_gone(
     person.log_in(access_key(console_service))
     page = person.go("/tables/REPLAYED/PUBLIC/T/rejected")
     page.get_by_text("too long").first.wait_for()
+    # The rows of one channel are found from its page.
+    send(console_service, table, [{"id": 3, "name": "other"}], channel="c-1")
+    person.go("/channels/REPLAYED/PUBLIC/T/c-1").get_by_role("link", name="1", exact=True).click()
+    page.get_by_role("heading", name="Rejected rows of channel c-1").wait_for()
+    page.get_by_text("other").first.wait_for()
+    assert page.locator("main tbody tr").count() == 1
+    page.get_by_role("link", name="all rejected rows").click()
+    page.get_by_text('"name":"too long"').wait_for()
     console_service.sql(f"ALTER TABLE {table} ALTER COLUMN name SET DATA TYPE VARCHAR(20)")
     page.get_by_role("button", name="Show what would go in").click()
-    page.get_by_text("Rows that would go in: 1").wait_for()
+    page.get_by_text("Rows that would go in: 2").wait_for()
     assert len(console_service.rows(table)) == 1
     page.get_by_role("button", name="Replay").click()
-    page.get_by_text("Rows that went in: 1").wait_for()
-    assert {row["NAME"] for row in console_service.rows(table)} == {"abc", "too long"}
+    page.get_by_text("Rows that went in: 2").wait_for()
+    rows = console_service.rows(table)
+    assert {row["NAME"] for row in rows} == {"abc", "too long", "other"}
     page.get_by_role("link", name="Table REPLAYED.PUBLIC.T").click()
     page.get_by_role("heading", name="Columns").wait_for()
     assert "VARCHAR(20)" in text_of(page)
@@ -74,6 +83,10 @@ def test_a_query_runs_and_what_is_none_is_refused(
     page.get_by_label("SELECT over one table").fill(f"DROP TABLE {table}")
     page.keyboard.press("Control+Enter")
     page.get_by_text("only queries run here").wait_for()
+    # Statements for files lead to their page.
+    page.get_by_label("SELECT over one table").fill("SELECT * FROM S3Object s")
+    page.keyboard.press("Control+Enter")
+    page.get_by_role("alert").get_by_role("link", name="Select from a file").wait_for()
     assert console_service.rows(table)
 
 
@@ -239,12 +252,21 @@ def test_a_select_runs_on_an_object(person: ConsoleUser, console_service: LocalS
     page = person.go("/select")
     page.get_by_role("link", name="people").click()
     page.get_by_role("link", name="ages.csv").click()
+    # The columns and first records are there before anything runs.
+    page.get_by_role("columnheader", name="age").wait_for()
+    page.get_by_role("cell", name="ann").wait_for()
+    page.get_by_label("Statement").fill("SELECT s.nme FROM S3Object s")
+    page.get_by_role("button", name="Run").click()
+    page.get_by_role("alert").filter(has_text="unknown column nme").wait_for()
+    assert page.get_by_label("Bucket").input_value() == "people"
+    assert page.get_by_label("Statement").input_value() == "SELECT s.nme FROM S3Object s"
+    page.get_by_role("link", name="ages.csv").wait_for()
     statement = "SELECT s.name FROM S3Object s WHERE CAST(s.age AS INT) > 35"
     page.get_by_label("Statement").fill(statement)
     page.get_by_role("button", name="Run").click()
     page.get_by_role("cell", name="bob").first.wait_for()
     assert "23 B" in text_of(page), "bytes scanned"
-    page.get_by_text("This page as command, SQL and JSON").click()
+    page.get_by_text("in Python (boto3) and with the AWS CLI").click()
     said = text_of(page)
     assert "aws --endpoint-url" in said
     assert "select_object_content(Bucket='people', Key='ages.csv'" in said

@@ -79,7 +79,11 @@ def test_the_sites_page_follows_a_failover(sites: ServedSites, browser: Browser)
     move_last_request(sites.first, 300)
     page.get_by_text("Site SITE2 has sent no request for 5.").wait_for()
     page.get_by_text("1 offset token of this site cannot be reported").wait_for()
-    page.get_by_role("cell", name="silent").wait_for()
+    row = page.get_by_role("row").filter(has=page.get_by_role("cell", name="silent"))
+    row.wait_for()
+    behind_s, rows_behind = row.locator("td").nth(2), row.locator("td").nth(3)
+    assert int(behind_s.inner_text().removesuffix(" s")) >= 300
+    assert rows_behind.inner_text() == "1"
     first.go("/").get_by_text("REMOVE SITE2 FROM ALLOWED_ACCOUNTS").wait_for()
     assert Axe().run(first.go("/sites")).response["violations"] == []
 
@@ -89,7 +93,8 @@ def test_the_sites_page_follows_a_failover(sites: ServedSites, browser: Browser)
     second = open_site(sites.second, "ops")
     page = second.go("/sites")
     page.get_by_text(f"cannot follow the primary {sites.first.url}").wait_for()
-    page.get_by_text("The primary is lost, and you accept the loss of those rows").wait_for()
+    page.get_by_role("heading", name="If the primary is lost").wait_for()
+    page.get_by_role("listitem").filter(has_text="PRIMARY FORCE").wait_for()
     assert Axe().run(page).response["violations"] == []
     sites.second.sql("ALTER FAILOVER GROUP g PRIMARY FORCE")
     page.get_by_text("Site SITE1 may follow this site").wait_for()

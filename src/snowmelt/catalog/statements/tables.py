@@ -45,6 +45,7 @@ from snowmelt.catalog.statements.statement_context import (
     skipping_missing,
 )
 from snowmelt.catalog.streaming.channels import list_channels
+from snowmelt.catalog.views.channel_states import find_channel_conditions
 from snowmelt.errors import TableNotFound
 from snowmelt.schema.error_table import ERROR_SCHEMA, find_missing_error_columns
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, TableName, to_display_name
@@ -321,11 +322,14 @@ def _list_channel_rows(statement: ShowObjects, session: StatementSession) -> Ite
     # query.
     found = list_channels(session.connection, None if statement.scope is None else list(seen))
     mine = [each for each in found if each.table_id in seen]
-    for each in sorted(mine, key=lambda channel: (seen[channel.table_id], channel.name)):
+    mine.sort(key=lambda channel: (seen[channel.table_id], channel.name))
+    conditions = find_channel_conditions(session.connection, mine, session.now)
+    for each, condition in zip(mine, conditions, strict=True):
         name = seen[each.table_id]
         place = (each.opened_at, each.name, name.table, name.database, name.schema)
         sequencers = (each.client_sequencer, each.row_sequencer)
-        yield (*place, *sequencers, each.offset_token, each.last_commit_at, each.rows)
+        state = (each.offset_token, each.last_commit_at, each.rows, condition.state)
+        yield (*place, *sequencers, *state)
 
 
 TABLES = Listing(
@@ -340,7 +344,7 @@ CHANNELS = Listing(
     "CHANNELS",
     NameLevel.TABLE,
     "created_on name table_name database_name schema_name client_sequencer row_sequencer "
-    "offset_token last_commit_on rows",
+    "offset_token last_commit_on rows state",
     _list_channel_rows,
 )
 

@@ -1,9 +1,9 @@
-"""Channels with lag, owner and rejections, a page at a time."""
+"""Channels with state, lag, owner and rejections, a page at a time."""
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,7 +11,9 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import make_record
 from snowmelt.catalog.objects.tables import join_namespaces
-from snowmelt.catalog.views.freshness import compute_freshness_state, is_late_channel
+from snowmelt.catalog.views.channel_states import ChannelCondition, find_channel_conditions
+from snowmelt.catalog.views.freshness import is_bookkeeping_channel, is_late_channel
+from snowmelt.catalog.views.kafka import list_stalled_partitions
 from snowmelt.catalog.views.paging import Order, Page, contains_text, count_rows, fetch_page
 from snowmelt.catalog.views.visibility import Visibility
 from snowmelt.errors import PrivilegeMissing, RequestMalformed
@@ -63,29 +65,23 @@ class ChannelView:
     last_error_at: dt.datetime | None
     last_error_offset: str | None
     freshness_s: int | None
-
-    def find_freshness_state(self, now: dt.datetime, usual_gap_s: float | None = None) -> str:
-        """Return its state: `fresh`, `late`, `quiet` or `never`."""
-        return compute_freshness_state(
-            last_commit_at=self.last_commit_at,
-            created_at=self.opened_at,
-            freshness_s=self.freshness_s,
-            usual_gap_s=usual_gap_s,
-            now=now,
-        )
+    # `fresh`, `late`, `quiet`, `never`, `stalled` or `bookkeeping`.
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelFilter:
     """Which channels: of one table, whose name, table, owner or token contains a text, with rejected rows.
 
-    With `late_at` only channels that are late at this time.
+    With `late_at` only channels that are late or stalled at this time. Either bookkeeping channels of connectors, or
+    all others.
     """
 
     table_id: int | None = None
     text: str = ""
     only_rejected: bool = False
     late_at: dt.datetime | None = None
+    is_bookkeeping: bool = False
 
 
 def fetch_channels(
@@ -93,6 +89,7 @@ def fetch_channels(
     visibility: Visibility,
     *,
     chosen: ChannelFilter,
+    now: dt.datetime,
     order: str = "name",
     after: str | None = None,
     limit: int = 50,
@@ -112,8 +109,8 @@ def fetch_channels(
         raise PrivilegeMissing(
             role=visibility.role, privilege="SELECT", object="all tables, to sort by offset token"
         )
-    query = _filter(_select_channels(), visibility, chosen)
-    return fetch_page(
+    query = _filter(connection, _select_channels(), visibility, chosen)
+    page = fetch_page(
         connection,
         query,
         _ORDERS[order],
@@ -121,22 +118,32 @@ def fetch_channels(
         after=after,
         limit=limit,
     )
+    conditions = find_channel_conditions(connection, page.rows, now)
+    rows = [
+        replace(each, state=condition.state)
+        for each, condition in zip(page.rows, conditions, strict=True)
+    ]
+    return Page(rows, page.next_cursor)
 
 
 def count_channels(connection: sa.Connection, visibility: Visibility, chosen: ChannelFilter) -> int:
     """Return the number of channels, at most `MAX_COUNT` + 1."""
-    return count_rows(connection, _filter(_select_channels(), visibility, chosen))
+    return count_rows(connection, _filter(connection, _select_channels(), visibility, chosen))
 
 
 def find_channel_view(
-    connection: sa.Connection, visibility: Visibility, table_id: int, name: str
-) -> ChannelView | None:
-    """Return one channel, None if it does not exist or the role may not see it."""
+    connection: sa.Connection, visibility: Visibility, table_id: int, name: str, now: dt.datetime
+) -> tuple[ChannelView, ChannelCondition] | None:
+    """Return one channel and its condition, None if it does not exist or the role may not see it."""
     query = visibility.restrict(_select_channels(), _CHANNELS.c.table_id).where(
         _CHANNELS.c.table_id == table_id, _CHANNELS.c.name == name
     )
     row = connection.execute(query).first()
-    return None if row is None else _to_view(row, visibility)
+    if row is None:
+        return None
+    view = _to_view(row, visibility)
+    [condition] = find_channel_conditions(connection, [view], now)
+    return replace(view, state=condition.state), condition
 
 
 def _select_channels() -> sa.Select[Any]:
@@ -169,14 +176,24 @@ def _select_channels() -> sa.Select[Any]:
     )
 
 
-def _filter(query: sa.Select[Any], visibility: Visibility, chosen: ChannelFilter) -> sa.Select[Any]:
+def _filter(
+    connection: sa.Connection, query: sa.Select[Any], visibility: Visibility, chosen: ChannelFilter
+) -> sa.Select[Any]:
     query = visibility.restrict(query, _CHANNELS.c.table_id)
+    is_bookkeeping = is_bookkeeping_channel()
+    query = query.where(is_bookkeeping if chosen.is_bookkeeping else sa.not_(is_bookkeeping))
     if chosen.table_id is not None:
         query = query.where(_CHANNELS.c.table_id == chosen.table_id)
     if chosen.only_rejected:
         query = query.where(_REJECTED > 0)
     if chosen.late_at is not None:
-        query = query.where(is_late_channel(chosen.late_at))
+        late = [is_late_channel(chosen.late_at)]
+        stalled: dict[int, list[str]] = {}
+        for each in list_stalled_partitions(connection, visibility, chosen.late_at):
+            stalled.setdefault(each.table_id, []).append(each.channel)
+        for table_id, names in stalled.items():
+            late.append(sa.and_(_CHANNELS.c.table_id == table_id, _CHANNELS.c.name.in_(names)))
+        query = query.where(sa.or_(*late))
     if chosen.text:
         table = _DATABASES.c.name + "." + _SCHEMAS.c.name + "." + _TABLES.c.name
         columns: list[sa.ColumnElement[Any]] = [_CHANNELS.c.name, _CHANNELS.c.owner_user, table]

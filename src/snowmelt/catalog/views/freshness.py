@@ -2,13 +2,17 @@
 
 The states are `late` (the expected time is exceeded), `never` (nothing committed), `quiet` (no expected time, and
 silent for unusually long) and `fresh`. A channel has the expected time of its table. `quiet` is a hint
-and raises no alert.
+and raises no alert. `channel_states` adds the states that only channels have.
+
+Kafka connectors keep facts in the offset tokens of bookkeeping channels, which have no rows. Their commits do not
+count.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,12 +27,32 @@ FRESH, LATE, QUIET, NEVER = "fresh", "late", "quiet", "never"
 _QUIET_FACTOR = 12
 # Minimum of the usual gap between commits. Every client pauses for a few seconds.
 _MIN_GAP_S = 5.0
-_MIN_COMMITS = 5
+MIN_COMMITS = 5
 _RECENT_COMMITS = 60
 # Without enough commits to know their usual gap.
 _QUIET_S = 3600.0
 _TABLES, _CHANNELS, _CHUNKS, _LOADS = model.tables, model.channels, model.chunks, model.loads
 _SCHEMAS, _DATABASES = model.schemas, model.databases
+# `TOPIC:P0:end` has the end offset of a partition, `TOPIC:source` the cluster and topic.
+_BOOKKEEPING = re.compile(r".+(:P\d+:end|:source|:connector)", re.DOTALL)
+_BOOKKEEPING_PATTERNS = ("%:P%:end", "%:source", "%:connector")
+
+
+def is_bookkeeping_name(channel: str) -> bool:
+    """Return True if the name is one of a connector's bookkeeping channels."""
+    return _BOOKKEEPING.fullmatch(channel) is not None
+
+
+def is_bookkeeping_channel() -> sa.ColumnElement[bool]:
+    """Return the condition that a channel is a connector's bookkeeping channel."""
+    name = _CHANNELS.c.name
+    found = []
+    for pattern in _BOOKKEEPING_PATTERNS:
+        suffix = pattern.rpartition("%")[2]
+        # LIKE ignores the case on SQLite.
+        tail = sa.func.substr(name, sa.func.length(name) - len(suffix) + 1)
+        found.append(sa.and_(name.like(pattern), tail == suffix))
+    return sa.or_(*found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +90,19 @@ def compute_freshness_state(
         return NEVER
     if freshness_s is not None:
         return FRESH
-    limit_s = _QUIET_S
-    if usual_gap_s is not None:
-        limit_s = max(usual_gap_s, _MIN_GAP_S) * _QUIET_FACTOR
-    return QUIET if silent_s > limit_s else FRESH
+    return QUIET if silent_s > compute_quiet_limit(usual_gap_s) else FRESH
 
 
-def compute_usual_gap(commits: Sequence[dt.datetime]) -> float | None:
+def compute_quiet_limit(usual_gap_s: float | None) -> float:
+    """Return the seconds of silence after which a table or channel is quiet."""
+    return _QUIET_S if usual_gap_s is None else max(usual_gap_s, _MIN_GAP_S) * _QUIET_FACTOR
+
+
+def compute_usual_gap(began_at: dt.datetime, last_at: dt.datetime, commits: int) -> float | None:
     """Return the mean time in seconds between commits; None for fewer than five."""
-    if len(commits) < _MIN_COMMITS:
+    if commits < MIN_COMMITS:
         return None
-    return (max(commits) - min(commits)).total_seconds() / (len(commits) - 1)
+    return max((last_at - began_at).total_seconds(), 0.0) / commits
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +118,7 @@ class RecentCommits:
 
 
 def read_recent_commits(
-    connection: sa.Connection, table_ids: Sequence[int]
+    connection: sa.Connection, table_ids: Collection[int]
 ) -> dict[int, RecentCommits]:
     """Return the newest commits of these tables. Tables without any are left out."""
     at = _CHUNKS.c.registered_at
@@ -118,7 +144,7 @@ def read_recent_commits(
     found = {}
     for table_id, count, oldest, newest in connection.execute(chunks):
         gap_s = None
-        if count >= _MIN_COMMITS:
+        if count >= MIN_COMMITS:
             gap_s = (newest - oldest).total_seconds() / (count - 1)
         found[table_id] = RecentCommits(newest, None, gap_s)
     for table_id, ended_at in _read_last_loads(connection, table_ids).items():
@@ -127,7 +153,7 @@ def read_recent_commits(
 
 
 def _read_last_loads(
-    connection: sa.Connection, table_ids: Sequence[int]
+    connection: sa.Connection, table_ids: Collection[int]
 ) -> dict[int, dt.datetime | None]:
     """Return when the last load with rows, or with rejects for a table of rejects, committed."""
     newest = sa.func.max(_LOADS.c.ended_at, type_=model.UtcTimestamp)
@@ -161,7 +187,10 @@ def list_expected_tables(
         )
         .select_from(
             join_namespaces(_TABLES).outerjoin(
-                _CHANNELS, _CHANNELS.c.table_id == _TABLES.c.table_id
+                _CHANNELS,
+                sa.and_(
+                    _CHANNELS.c.table_id == _TABLES.c.table_id, sa.not_(is_bookkeeping_channel())
+                ),
             )
         )
         .where(_TABLES.c.dropped_at.is_(None), _TABLES.c.freshness_s.is_not(None))
@@ -214,5 +243,7 @@ def is_late_channel(now: dt.datetime) -> sa.ColumnElement[bool]:
     )
     limit: sa.ColumnElement[Any] = sa.literal(model.to_microseconds(now), sa.BigInteger)
     return sa.and_(
-        _TABLES.c.freshness_s.is_not(None), at < limit - _TABLES.c.freshness_s * 1_000_000
+        _TABLES.c.freshness_s.is_not(None),
+        at < limit - _TABLES.c.freshness_s * 1_000_000,
+        sa.not_(is_bookkeeping_channel()),
     )

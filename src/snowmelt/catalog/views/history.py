@@ -35,6 +35,7 @@ BACKUP_COLUMNS = (
     *("backup_id", "destination", "state", "started_at", "ended_at", "point_id", "objects"),
     *("bytes", "message"),
 )
+WITH_REJECTS = "rejects"
 # A load commits even if none of its files could be loaded.
 _FILES_OF_LOAD = sa.select(sa.literal(1)).where(_FILES.c.load_id == _LOADS.c.load_id)
 _ALL_FILES_FAILED = sa.and_(
@@ -59,8 +60,8 @@ def _newest_first(table: sa.Table) -> Order:
 class LoadView:
     """A load of files or of a stream. Counts are None while it runs.
 
-    `state` is that of the load, but `failed` if it committed and no file could be loaded, and
-    `committed partly` if a file could not.
+    `state` is that of the load, but `failed` if it committed and no file could be loaded,
+    `committed partly` if a file could not, and `committed with rejects` if records were rejected.
 
     `statement` and `first_error` are None if the role may not read the table.
     """
@@ -151,6 +152,8 @@ def fetch_loads(
 ) -> Page[LoadView]:
     """Return a page of loads, newest first. Loads of a pipe have its name as `stream_name`.
 
+    The state `rejects` chooses loads that rejected records.
+
     Raises:
         RequestMalformed: If the cursor is not of this list.
     """
@@ -163,6 +166,8 @@ def fetch_loads(
         query = query.where(sa.or_(_LOADS.c.state == state, _ALL_FILES_FAILED))
     elif state == "committed":
         query = query.where(_LOADS.c.state == state, sa.not_(_ALL_FILES_FAILED))
+    elif state == WITH_REJECTS:
+        query = query.where(_LOADS.c.rejects > 0)
     elif state:
         query = query.where(_LOADS.c.state == state)
     page = fetch_page(
@@ -301,7 +306,7 @@ def _to_loads(connection: sa.Connection, rows: Any, visibility: Visibility) -> l
             row,
             table=names.get(row.table_id),
             reject_table=names.get(row.reject_table_id),
-            state=_find_load_state(row.state, *failed.get(row.load_id, (0, 0))),
+            state=_find_load_state(row.state, row.rejects, *failed.get(row.load_id, (0, 0))),
             **(
                 {}
                 if visibility.can_read(row.table_id)
@@ -325,7 +330,9 @@ def _count_failed_files(
     return {row[0]: (row[1], int(row[2])) for row in connection.execute(query)}
 
 
-def _find_load_state(state: str, files: int, failed: int) -> str:
-    if state != RunState.COMMITTED or failed == 0:
+def _find_load_state(state: str, rejects: int | None, files: int, failed: int) -> str:
+    if state != RunState.COMMITTED:
         return state
-    return RunState.FAILED if failed == files else "committed partly"
+    if failed:
+        return RunState.FAILED if failed == files else "committed partly"
+    return "committed with rejects" if rejects else state

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,9 @@ from snowmelt.schema.types import TableName
 MAX_PARTITIONS = 10_000
 _STALLED_AFTER = dt.timedelta(minutes=5)
 _END_SUFFIX = ":end"
+STALLED = "stalled"
 _END_CHANNEL = re.compile(r"(?P<topic>.+):P(?P<partition>\d+):end")
+_PARTITION_CHANNEL = re.compile(r".+:P\d+", re.DOTALL)
 _TABLES, _SCHEMAS, _DATABASES = model.tables, model.schemas, model.databases
 _ENDS, _CHANNELS = model.channels.alias("ends"), model.channels
 
@@ -35,6 +38,7 @@ class KafkaPartitionView:
     nothing is committed.
     """
 
+    table_id: int
     table: TableName
     topic: str
     partition: int
@@ -56,15 +60,39 @@ class KafkaPartitionView:
         if self.lag == 0:
             return "current"
         is_recent = now - (self.last_commit_at or self.opened_at) < _STALLED_AFTER
-        return "catching up" if is_recent else "stalled"
+        return "catching up" if is_recent else STALLED
+
+
+def list_stalled_partitions(
+    connection: sa.Connection,
+    visibility: Visibility,
+    now: dt.datetime,
+    *,
+    channels: Collection[tuple[int, str]] | None = None,
+) -> list[KafkaPartitionView]:
+    """Return the stalled partitions, the largest lag first.
+
+    With `channels`, only those whose rows are written by one of these pairs of table ID and name.
+    """
+    if channels is not None:
+        channels = {each for each in channels if _PARTITION_CHANNEL.fullmatch(each[1])}
+        if not channels:
+            return []
+    found = list_kafka_partitions(connection, visibility, idle_at=now, channels=channels)
+    return [each for each in found if each.find_state(now) == STALLED]
 
 
 def list_kafka_partitions(
-    connection: sa.Connection, visibility: Visibility, *, idle_at: dt.datetime | None = None
+    connection: sa.Connection,
+    visibility: Visibility,
+    *,
+    idle_at: dt.datetime | None = None,
+    channels: Collection[tuple[int, str]] | None = None,
 ) -> list[KafkaPartitionView]:
     """Return the partitions whose connector stores end offsets, the largest lag first.
 
-    With `idle_at`, only those that had no commit for 5 minutes at this time.
+    With `idle_at`, only those that had no commit for 5 minutes at this time. With `channels`, only those whose
+    rows are written by one of these pairs of table ID and name.
     """
     length = sa.func.length(_ENDS.c.name) - len(_END_SUFFIX)
     is_partition = sa.and_(
@@ -98,6 +126,18 @@ def list_kafka_partitions(
             sa.type_coerce(_ENDS.c.opened_at, sa.BigInteger),
         )
         query = query.where(last < model.to_microseconds(idle_at - _STALLED_AFTER))
+    if channels is not None:
+        by_table: dict[int, list[str]] = {}
+        for table_id, name in channels:
+            by_table.setdefault(table_id, []).append(name + _END_SUFFIX)
+        query = query.where(
+            sa.or_(
+                *(
+                    sa.and_(_ENDS.c.table_id == table_id, _ENDS.c.name.in_(names))
+                    for table_id, names in by_table.items()
+                )
+            )
+        )
     query = visibility.restrict(query, _ENDS.c.table_id).limit(MAX_PARTITIONS)
     views = (_to_view(row, visibility) for row in connection.execute(query))
     return sorted(
@@ -115,6 +155,7 @@ def _to_view(row: sa.Row[Any], visibility: Visibility) -> KafkaPartitionView | N
     committed = int(token) if token and token.isdecimal() else None
     shows_offsets = visibility.can_see_tokens(row.table_id)
     return KafkaPartitionView(
+        table_id=row.table_id,
         table=TableName(row.database_name, row.schema_name, row.table_name),
         topic=found["topic"],
         partition=int(found["partition"]),

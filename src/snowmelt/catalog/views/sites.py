@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -31,7 +32,8 @@ class ReplicaView:
 
     `state` is `current`, `catching up`, `copying` (its first state), `silent`, or `not connected` (it has
     sent no request). `waiting_tokens` is the number of channels whose committed offset token it lacks; None
-    if it does not delay offset tokens.
+    if it does not delay offset tokens. `behind_s` is the time since it certainly had every row, `rows_behind` the
+    number of rows committed by channels since; 0 if it is current, None if it never had a state.
     """
 
     site: str
@@ -40,6 +42,8 @@ class ReplicaView:
     states_behind: int | None = None
     requested_at: dt.datetime | None = None
     waiting_tokens: int | None = None
+    behind_s: float | None = None
+    rows_behind: int | None = None
 
     def measure_silence(self, now: dt.datetime) -> float | None:
         """Return the seconds since its last request; None if it has sent none."""
@@ -82,8 +86,16 @@ def list_replicas(
             state = "copying"
         else:
             state = "catching up" if behind or waiting else "current"
+        behind_s: float | None = None
+        rows: int | None = None
+        if behind is not None:
+            behind_s, rows = 0.0, 0
+            if state != "current":
+                since = _find_last_current(connection, slot.site, slot.requested_at, waiting)
+                behind_s = max((now - since).total_seconds(), 0.0)
+                rows = _count_rows_since(connection, since)
         found[slot.site] = ReplicaView(
-            slot.site, state, slot.url, behind, slot.requested_at, waiting
+            slot.site, state, slot.url, behind, slot.requested_at, waiting, behind_s, rows
         )
     return [found[site] for site in sorted(found)]
 
@@ -120,10 +132,32 @@ def count_diverged_changes(connection: sa.Connection, since: dt.datetime) -> int
     return connection.execute(query).scalar_one()
 
 
+def _find_last_current(
+    connection: sa.Connection, site: str, requested_at: dt.datetime, waiting: int | None
+) -> dt.datetime:
+    """Return the time of its last request, or of the oldest commit that it lacks if that is earlier."""
+    if not waiting:
+        return requested_at
+    oldest = sa.func.min(_CHANNELS.c.last_commit_at, type_=model.UtcTimestamp)
+    at = connection.execute(_select_waiting(site, oldest)).scalar()
+    return requested_at if at is None else min(at, requested_at)
+
+
+def _count_rows_since(connection: sa.Connection, since: dt.datetime) -> int:
+    chunks = model.chunks.c
+    query = sa.select(sa.func.coalesce(sa.func.sum(chunks.rows), 0))
+    return int(connection.execute(query.where(chunks.registered_at >= since)).scalar_one())
+
+
 def _count_waiting_tokens(connection: sa.Connection, site: str) -> int:
+    return int(connection.execute(_select_waiting(site, sa.func.count())).scalar_one())
+
+
+def _select_waiting(site: str, value: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    """Return a query of a value over the channels whose committed offset token a site lacks."""
     has_state = sa.and_(_REPORTED.c.channel_id == _CHANNELS.c.channel_id, _REPORTED.c.site == site)
-    query = (
-        sa.select(sa.func.count())
+    return (
+        sa.select(value)
         .select_from(
             _CHANNELS.join(_TABLES, _TABLES.c.table_id == _CHANNELS.c.table_id).outerjoin(
                 _REPORTED, has_state
@@ -132,4 +166,3 @@ def _count_waiting_tokens(connection: sa.Connection, site: str) -> int:
         .where(_TABLES.c.dropped_at.is_(None), _CHANNELS.c.offset_token.is_not(None))
         .where(_REPORTED.c.offset_token.is_distinct_from(_CHANNELS.c.offset_token))
     )
-    return connection.execute(query).scalar_one()

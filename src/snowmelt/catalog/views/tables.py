@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from snowmelt.catalog.objects.tables import join_namespaces
 from snowmelt.catalog.views.freshness import (
     compute_freshness_state,
     find_last_commit,
+    is_bookkeeping_channel,
     read_recent_commits,
 )
 from snowmelt.catalog.views.paging import Order, Page, contains_text, fetch_page
@@ -40,7 +41,8 @@ TABLE_ORDERS = tuple(_ORDERS)
 class TableView:
     """A table. `waiting_chunks` are those that no native file contains yet.
 
-    `last_commit_at` is the last commit by a channel, chunk or load. `freshness_s` is the longest
+    `channels` and `last_commit_at`, the last commit by a channel, chunk or load, do not include bookkeeping channels
+    of connectors. `freshness_s` is the longest
     expected time between two commits; None if there is no expectation.
     """
 
@@ -119,6 +121,12 @@ def find_table_view(
     )
     row = connection.execute(query).first()
     return None if row is None else _add_activity(connection, [_to_view(row)])[0]
+
+
+def list_table_views(connection: sa.Connection, table_ids: Collection[int]) -> list[TableView]:
+    """Return these tables, except dropped ones."""
+    query = _select_tables().where(_TABLES.c.table_id.in_(table_ids))
+    return _add_activity(connection, [_to_view(row) for row in connection.execute(query)])
 
 
 def list_table_names(connection: sa.Connection, table_ids: Sequence[int]) -> dict[int, TableName]:
@@ -210,6 +218,7 @@ def _add_activity(connection: sa.Connection, tables: Sequence[TableView]) -> lis
             sa.func.max(_CHANNELS.c.last_commit_at, type_=model.UtcTimestamp),
         )
         .where(_CHANNELS.c.table_id.in_([table.table_id for table in tables]))
+        .where(sa.not_(is_bookkeeping_channel()))
         .group_by(_CHANNELS.c.table_id)
     )
     found = {row[0]: (row[1], row[2]) for row in connection.execute(query)}

@@ -94,8 +94,11 @@ def _print_short(shown: StatementOutput) -> None:
         table = ".".join(str(values[f"{part}_name"]) for part in ("database", "schema", "table"))
         at = values["last_commit_on"]
         commit = format_age(at, now) if isinstance(at, dt.datetime) else None
-        rows.append((values["name"], table, values["offset_token"], values["rows"], commit))
-    print_rows(("channel", "table", "offset_token", "rows", "last_commit"), rows, "table")
+        facts = (values["offset_token"], values["rows"], commit)
+        # An older service does not return the state.
+        rows.append((values["name"], table, values.get("state"), *facts))
+    columns = ("channel", "table", "state", "offset_token", "rows", "last_commit")
+    print_rows(columns, rows, "table")
 
 
 def _drop_channel(options: argparse.Namespace) -> None:

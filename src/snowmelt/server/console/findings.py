@@ -23,9 +23,9 @@ from snowmelt.catalog.views.channels import (
     count_channels,
     fetch_channels,
 )
-from snowmelt.catalog.views.freshness import list_late_tables
-from snowmelt.catalog.views.history import fetch_loads
-from snowmelt.catalog.views.kafka import KafkaPartitionView, list_kafka_partitions
+from snowmelt.catalog.views.freshness import is_late_channel, list_late_tables
+from snowmelt.catalog.views.history import WITH_REJECTS, fetch_loads
+from snowmelt.catalog.views.kafka import KafkaPartitionView, list_stalled_partitions
 from snowmelt.catalog.views.pipes import list_stalled_pipes
 from snowmelt.catalog.views.tables import list_table_names
 from snowmelt.config import Settings
@@ -33,7 +33,6 @@ from snowmelt.errors import SnowmeltError
 from snowmelt.schema.types import TableName
 from snowmelt.server.console.layout import (
     format_bytes,
-    format_number,
     format_quantity,
     format_seconds,
     href,
@@ -51,7 +50,7 @@ _MAX_LISTED = 20
 _MAX_REJECTING_TABLES = 5
 _MIN_WAIT = dt.timedelta(minutes=5)
 _DAY = dt.timedelta(days=1)
-_TABLES, _CHUNKS = model.tables, model.chunks
+_TABLES, _CHUNKS, _CHANNELS = model.tables, model.chunks, model.channels
 _MIGRATIONS = model.migrations
 
 
@@ -65,8 +64,10 @@ def list_findings(page: PageRequest) -> list[ConsoleProblem]:
             found += _run_source(source(page))
     found += find_quarantined(page)
     found += find_late_tables(page)
+    found += find_late_channels(page)
     found += find_waiting(page)
     found += find_failed_runs(page)
+    found += find_rejecting_loads(page)
     found += find_stalled_pipes(page)
     found += find_stalled_topics(page)
     found += find_rejecting_channels(page)
@@ -131,7 +132,7 @@ def find_quarantined(page: PageRequest) -> Iterator[ConsoleProblem]:
         name = names[chunk.table_id]
         yield ConsoleProblem(
             WRONG,
-            f"Chunk {chunk.seq} of {name} with {format_number(chunk.rows)} rows cannot be decoded:"
+            f"Chunk {chunk.seq} of {name} with {format_quantity(chunk.rows, 'row')} cannot be decoded:"
             f" {chunk.reason}",
             f"Queries of {name} fail. Restore {chunk.path} on the stage, or discard its rows:"
             f" snowmelt chunks give-up {chunk.seq} --table {name}",
@@ -151,13 +152,13 @@ def find_late_tables(page: PageRequest) -> Iterator[ConsoleProblem]:
         chosen = ChannelFilter(table_id=table.table_id, late_at=page.now)
         count = count_channels(page.connection, page.visibility, chosen)
         silent = fetch_channels(
-            page.connection, page.visibility, chosen=chosen, order="lag", limit=1
+            page.connection, page.visibility, chosen=chosen, now=page.now, order="lag", limit=1
         ).rows
         remedy = "It has no channel: start the client or load that fills it."
         if silent:
             longest = silent[0]
             remedy = (
-                f"Look at the clients of {format_number(count)} late channels. {longest.name} of user"
+                f"Look at the clients of {format_quantity(count, 'late channel')}. {longest.name} of user"
                 f" {longest.owner} has been silent for the longest."
             )
         yield ConsoleProblem(
@@ -165,7 +166,32 @@ def find_late_tables(page: PageRequest) -> Iterator[ConsoleProblem]:
             f"Table {table.name} is late: it {what}, and at least one is expected every {expected}.",
             f"{remedy} To expect no more rows: ALTER TABLE {table.name} UNSET FRESHNESS",
             since=table.late_at,
+            has_duration=True,
             path=href("/channels", find=str(table.name), only="late", sort="lag"),
+        )
+
+
+def find_late_channels(page: PageRequest) -> Iterator[ConsoleProblem]:
+    """Find tables that are fresh though some of their channels are late."""
+    late = {each.table_id for each in list_late_tables(page.connection, page.now)}
+    query = (
+        sa.select(_TABLES.c.table_id, sa.func.count())
+        .select_from(_TABLES.join(_CHANNELS, _CHANNELS.c.table_id == _TABLES.c.table_id))
+        .where(_TABLES.c.dropped_at.is_(None), is_late_channel(page.now))
+        .group_by(_TABLES.c.table_id)
+        .order_by(_TABLES.c.table_id)
+    )
+    rows = page.connection.execute(page.visibility.restrict(query, _TABLES.c.table_id)).all()
+    counts = {row[0]: row[1] for row in rows if row[0] not in late}
+    names = list_table_names(page.connection, list(counts)[:_MAX_LISTED])
+    for table_id, name in names.items():
+        count = counts[table_id]
+        yield ConsoleProblem(
+            NOTE,
+            f"Table {name} is fresh, but {format_quantity(count, 'channel')} of it"
+            f" {'is' if count == 1 else 'are'} late.",
+            "The page of each channel shows why. Drop channels that have ended: snowmelt channels drop",
+            path=href("/channels", find=str(name), only="late", sort="lag"),
         )
 
 
@@ -200,6 +226,7 @@ def find_waiting(page: PageRequest) -> Iterator[ConsoleProblem]:
             f" oldest for {format_seconds((page.now - since).total_seconds())}. Queries read them.",
             remedy,
             since=since,
+            has_duration=True,
             path=href(table_path(names[table_id])),
         )
 
@@ -234,12 +261,34 @@ def find_failed_runs(page: PageRequest) -> Iterator[ConsoleProblem]:
             if load.started_at > page.now - _DAY:
                 reason = load.message or load.first_error or "no message was recorded"
                 yield ConsoleProblem(
-                    NOTE,
+                    WRONG,
                     f"Load {load.load_id} {state}: {reason}",
                     "No row of it was committed. Correct the cause and run the statement again.",
                     since=load.started_at,
                     path=href(f"/loads/{load.load_id}"),
                 )
+
+
+def find_rejecting_loads(page: PageRequest) -> Iterator[ConsoleProblem]:
+    """Find committed loads that rejected records within a day."""
+    for load in fetch_loads(page.connection, page.visibility, state=WITH_REJECTS, limit=20).rows:
+        if load.started_at < page.now - _DAY or load.state in {"failed", "lost", "running"}:
+            continue
+        path = f"/loads/{load.load_id}"
+        remedy = "The records were not kept: REJECTED DATA AS TABLE in the statement keeps them."
+        if load.reject_table is not None:
+            path += "/rejects"
+            remedy = "Correct the records, and load them again."
+        reason = f" The first: {load.first_error}" if load.first_error else ""
+        yield ConsoleProblem(
+            NOTE,
+            f"Load {load.load_id} into table {load.table} rejected"
+            f" {format_quantity(load.rejects, 'record')}."
+            f"{_end_sentence(reason) if reason else ''}",
+            remedy,
+            since=load.started_at,
+            path=href(path),
+        )
 
 
 def find_stalled_pipes(page: PageRequest) -> Iterator[ConsoleProblem]:
@@ -257,7 +306,7 @@ def find_stalled_pipes(page: PageRequest) -> Iterator[ConsoleProblem]:
         if pipe.failed_files:
             yield ConsoleProblem(
                 NOTE,
-                f"Pipe {pipe.name} could not load {format_number(pipe.failed_files)} files.",
+                f"Pipe {pipe.name} could not load {format_quantity(pipe.failed_files, 'file')}.",
                 f"Correct them, then: ALTER PIPE {pipe.name} REFRESH",
                 path=path,
             )
@@ -266,9 +315,8 @@ def find_stalled_pipes(page: PageRequest) -> Iterator[ConsoleProblem]:
 def find_stalled_topics(page: PageRequest) -> Iterator[ConsoleProblem]:
     """Find Kafka topics whose messages wait though nothing commits."""
     stalled: dict[tuple[str, TableName], list[KafkaPartitionView]] = {}
-    for each in list_kafka_partitions(page.connection, page.visibility, idle_at=page.now):
-        if each.find_state(page.now) == "stalled":
-            stalled.setdefault((each.topic, each.table), []).append(each)
+    for each in list_stalled_partitions(page.connection, page.visibility, page.now):
+        stalled.setdefault((each.topic, each.table), []).append(each)
     for (topic, table), partitions in list(stalled.items())[:_MAX_LISTED]:
         lag = sum(each.lag for each in partitions)
         yield ConsoleProblem(
@@ -288,6 +336,7 @@ def find_rejecting_channels(page: PageRequest) -> Iterator[ConsoleProblem]:
         page.connection,
         page.visibility,
         chosen=ChannelFilter(only_rejected=True),
+        now=page.now,
         order="rejected",
         limit=_MAX_LISTED,
     )

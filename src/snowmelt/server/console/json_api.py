@@ -11,7 +11,7 @@ import msgspec
 
 from snowmelt.catalog.jobs.leases import list_services
 from snowmelt.catalog.objects.failover_groups import SiteRole, find_group
-from snowmelt.catalog.views.channels import ChannelFilter, ChannelView, fetch_channels
+from snowmelt.catalog.views.channels import ChannelFilter, fetch_channels
 from snowmelt.catalog.views.history import fetch_loads, fetch_maintenance_runs, fetch_migrations
 from snowmelt.catalog.views.paging import PAGE_ROWS, Page
 from snowmelt.catalog.views.pipes import fetch_pipes
@@ -61,16 +61,18 @@ def _channels(page: PageRequest) -> dict[str, object]:
         text=page.get("find"),
         only_rejected=only == "rejected",
         late_at=page.now if only == "late" else None,
+        is_bookkeeping=only == "bookkeeping",
     )
     found = fetch_channels(
         page.connection,
         page.visibility,
         chosen=chosen,
+        now=page.now,
         order=page.get("sort", "name"),
         after=page.cursor,
         limit=_read_limit(page),
     )
-    return {"channels": _add_states(found.rows, page), "next": found.next_cursor}
+    return _page_to_json("channels", found)
 
 
 def _tables(page: PageRequest) -> dict[str, object]:
@@ -184,7 +186,7 @@ def _page_to_json(name: str, page: Page[Any]) -> dict[str, object]:
     return {name: _to_json(page.rows), "next": page.next_cursor}
 
 
-def _add_states(rows: Sequence[TableView | ChannelView], page: PageRequest) -> list[Any]:
+def _add_states(rows: Sequence[TableView], page: PageRequest) -> list[Any]:
     return [{**_to_json(each), "state": each.find_freshness_state(page.now)} for each in rows]
 
 

@@ -23,12 +23,14 @@ SECTIONS = (
     ("Kafka", "/kafka", "a"),
     ("Migrations", "/migrations", "m"),
     ("Checks", "/checks", "k"),
-    ("Query", "/query", "q"),
-    ("Select", "/select", "s"),
+    ("Query tables", "/query", "q"),
+    ("Select from a file", "/select", "s"),
     ("Functions", "/functions", "f"),
     ("Sites", "/sites", "i"),
 )
 _CHART_WIDTH, _CHART_HEIGHT = 600, 90
+# Characters of a token or name in a list; its title has the whole text.
+MAX_SHORT = 40
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -52,6 +54,7 @@ class ConsolePage:
     blocks: Sequence[Block]
     section: str = ""
     copies: Mapping[str, str] = field(default_factory=dict)
+    copies_title: str = "This page as command, SQL and JSON"
     status: int = 200
 
     @property
@@ -86,6 +89,20 @@ def channel_path(table: TableName, channel: str) -> str:
     return f"{table_path(table).replace('/tables/', '/channels/', 1)}/{segment(channel)}"
 
 
+def channel_link(table: TableName, channel: str) -> Html:
+    """Return a link to a channel's page; a long name is shortened, with the whole name as title."""
+    shown = cut(channel, MAX_SHORT)
+    title = None if shown == channel else channel
+    return tag("a", shown, href=href(channel_path(table, channel)), title=title)
+
+
+def short_code(text: str) -> Html:
+    """Return a token as code, shortened, with the whole text as title and behind a copy button."""
+    shown = cut(text, MAX_SHORT)
+    code = tag("code", shown, title=None if shown == text else text)
+    return tag("span", code, " ", copy_button(text))
+
+
 def table_link(name: TableName | None) -> Html:
     """Return a link to a table's page, or a dash for a deleted table."""
     if name is None:
@@ -115,7 +132,7 @@ def render_document(
             else each
             for each in page.blocks
         ),
-        _render_copies(page.copies),
+        _render_copies(page),
         id="main",
         tabindex="-1",
     )
@@ -200,16 +217,16 @@ def _render_footer(session: Session | None) -> Html:
     )
 
 
-def _render_copies(copies: Mapping[str, str]) -> Html:
-    if not copies:
+def _render_copies(page: ConsolePage) -> Html:
+    if not page.copies:
         return EMPTY
     rows = [
         tag("div", tag("dt", name), tag("dd", tag("code", text), copy_button(text)))
-        for name, text in copies.items()
+        for name, text in page.copies.items()
     ]
     return tag(
         "details",
-        tag("summary", "This page as command, SQL and JSON"),
+        tag("summary", page.copies_title),
         tag("dl", rows, class_="copies"),
     )
 
@@ -412,8 +429,10 @@ def format_number(number: float | None) -> str:
     return f"{number:,.1f}" if abs(number) >= 1 else f"{number:.2f}"
 
 
-def format_quantity(number: float, noun: str) -> str:
-    """Return a number with its noun, which gets an s unless the number is 1."""
+def format_quantity(number: float | None, noun: str) -> str:
+    """Return a number with its noun, which gets an s unless the number is 1. None is a dash."""
+    if number is None:
+        return f"– {noun}s"
     return f"{format_number(number)} {noun}{'' if number == 1 else 's'}"
 
 
@@ -449,8 +468,10 @@ def state_mark(state: str) -> Html:
         "late": "bad",
         "crashed": "bad",
         "committed partly": "note",
+        "committed with rejects": "note",
         "paused": "note",
         "stalled": "bad",
+        "bookkeeping": "note",
         "loaded partly": "note",
     }.get(state, "ok")
     shape = {"ok": "●", "busy": "◐", "note": "▲", "bad": "■"}[kind]

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 class ConsoleProblem:
     """A problem: what happened to which object, since when, and what to do.
 
-    `severity` is `wrong` or `note`; `path` is the address of the page with the details.
+    `severity` is `wrong` or `note`; `path` is the address of the page with the details. `has_duration` is True if
+    the sentence has the time since then, which is not repeated.
     """
 
     severity: str
@@ -39,6 +40,7 @@ class ConsoleProblem:
     remedy: str
     since: dt.datetime | None = None
     path: str | None = None
+    has_duration: bool = False
 
 
 @dataclass(frozen=True, slots=True)

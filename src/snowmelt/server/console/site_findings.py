@@ -69,6 +69,7 @@ def _check_replica(
             "Start its service, and check the network between the sites. If it stays away, end the"
             f" protection by it: {remove}",
             since=replica.requested_at,
+            has_duration=True,
             path=href("/sites"),
         )
 
@@ -91,6 +92,7 @@ def _check_follower(page: PageRequest, group: FailoverGroup) -> Iterator[Console
             f"This site does not follow its primary: it is suspended.{age}",
             f"To follow again: ALTER FAILOVER GROUP {name} RESUME",
             since=group.state_at,
+            has_duration=True,
             path=path,
         )
     elif group.last_error is not None:
@@ -100,6 +102,7 @@ def _check_follower(page: PageRequest, group: FailoverGroup) -> Iterator[Console
             "Remove the cause; this site tries again by itself. If the primary is lost, make this site"
             f" the primary: ALTER FAILOVER GROUP {name} PRIMARY",
             since=group.state_at,
+            has_duration=True,
             path=path,
         )
     elif group.role is SiteRole.FENCED:
@@ -125,5 +128,6 @@ def _check_follower(page: PageRequest, group: FailoverGroup) -> Iterator[Console
             "Compare the rate of new bytes at the primary with the bandwidth between the sites, and"
             " read the log of this service.",
             since=group.state_at,
+            has_duration=True,
             path=path,
         )

@@ -23,6 +23,8 @@ from snowmelt.server.console.workers import (
     CallsTask,
     FailedCall,
     FunctionCalls,
+    PreviewResult,
+    PreviewTask,
     ReplayTask,
     SelectResult,
     SelectTask,
@@ -38,14 +40,13 @@ from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store_factory import open_store
 
 _NICE = 5
-_PREVIEW_ROWS = 5
 _MAX_RESULT_BYTES = 4 * 1024 * 1024
 _MAX_LINE_CHARACTERS = 10_000
 # Each log is an object of the warehouse.
 _MAX_CALL_LOGS = 1_000
 _MAX_FAILED_CALLS = 50
 _clock = SystemClock()
-_Task: TypeAlias = SelectTask | ReplayTask | TraceTask | CallsTask
+_Task: TypeAlias = SelectTask | PreviewTask | ReplayTask | TraceTask | CallsTask
 
 
 def run_tasks(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> None:
@@ -59,6 +60,8 @@ def run_tasks(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> 
         try:
             if isinstance(task, SelectTask):
                 result: object = run_select(settings, registry, task)
+            elif isinstance(task, PreviewTask):
+                result = read_preview(registry, task)
             elif isinstance(task, TraceTask):
                 result = run_trace(settings, database, task)
             elif isinstance(task, CallsTask):
@@ -73,15 +76,31 @@ def run_tasks(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> 
 
 
 def run_select(settings: Settings, registry: BucketRegistry, task: SelectTask) -> SelectResult:
-    """Run a SELECT on an object, and read the first records of the object."""
-    bucket = _open_bucket(registry, task)
-    preview = _run(settings, bucket, task, f"SELECT * FROM S3Object LIMIT {_PREVIEW_ROWS}")
-    result = _run(settings, bucket, task, task.sql)
-    result.preview = preview.rows
-    return result
+    """Run a SELECT on an object."""
+    return _run(settings, _open_bucket(registry, task), task, task.sql)
 
 
-def _open_bucket(registry: BucketRegistry, task: SelectTask) -> Bucket:
+def read_preview(registry: BucketRegistry, task: PreviewTask) -> PreviewResult:
+    """Return columns and first records of an object, from its first bytes or its Parquet footer."""
+    from snowmelt.select.request import guess_form
+    from snowmelt.server.console.object_preview import read_first_records
+    from snowmelt.server.object_source import make_object_source
+
+    guessed = guess_form(task.key)
+    codecs = {"GZIP": "gzip", "BZIP2": "bz2", "ZSTD": "zstd"}
+    source = make_object_source(task.key, _open_bucket(registry, task).open(task.key)[1])
+    with contextlib.closing(source):
+        columns, rows = read_first_records(
+            source,
+            task.form or guessed.input,
+            header=task.header,
+            delimiter="\t" if guessed.delimiter else ",",
+            compression=codecs.get(guessed.compression),
+        )
+    return PreviewResult(columns, rows)
+
+
+def _open_bucket(registry: BucketRegistry, task: SelectTask | PreviewTask) -> Bucket:
     with registry.database.reading() as connection:
         record = s3_buckets.find_bucket(connection, task.bucket)
         privileges = s3_buckets.bucket_privileges(connection, task.roles, record)
@@ -138,7 +157,7 @@ def _run(settings: Settings, bucket: Bucket, task: SelectTask, sql: str) -> Sele
                 break
         scanned, returned = execution.scanned_bytes, execution.returned_bytes
     seconds = _clock.monotonic() - began
-    return SelectResult(rows[: task.max_rows], [], complete, scanned, returned, seconds)
+    return SelectResult(rows[: task.max_rows], complete, scanned, returned, seconds)
 
 
 def run_replay(settings: Settings, database: Database, task: ReplayTask) -> str:

@@ -40,11 +40,27 @@ class SelectTask(msgspec.Struct, tag="select"):
     max_rows: int
 
 
+class PreviewTask(msgspec.Struct, tag="preview"):
+    """The first records of an object, read without the engine of SELECT, which takes seconds to start."""
+
+    roles: list[str]
+    bucket: str
+    key: str
+    form: str
+    header: str
+
+
+class PreviewResult(msgspec.Struct):
+    """Columns and first records of an object."""
+
+    columns: list[str]
+    rows: list[list[str]]
+
+
 class SelectResult(msgspec.Struct):
-    """The first records of a SELECT as JSON, the first ones of the object, and what was read."""
+    """The first records of a SELECT as JSON, and what was read."""
 
     rows: list[str]
-    preview: list[str]
     is_complete: bool
     scanned_bytes: int
     returned_bytes: int
@@ -133,6 +149,15 @@ class ConsoleWorkers:
         """
         body = await self._run(msgspec.json.encode(task), self._settings.query_timeout_s)
         return msgspec.json.decode(body, type=SelectResult)
+
+    async def preview(self, task: PreviewTask) -> PreviewResult:
+        """Return the first records of an object.
+
+        Raises:
+            SnowmeltError: If it cannot be read.
+        """
+        body = await self._run(msgspec.json.encode(task), self._settings.query_timeout_s)
+        return msgspec.json.decode(body, type=PreviewResult)
 
     async def trace(self, task: TraceTask) -> list[dict[str, Any]]:
         """Return traces as JSON objects: chunks of a channel, or rows.

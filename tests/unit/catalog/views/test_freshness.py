@@ -6,7 +6,11 @@ import datetime as dt
 
 import pytest
 
-from snowmelt.catalog.views.freshness import compute_freshness_state, compute_usual_gap
+from snowmelt.catalog.views.freshness import (
+    compute_freshness_state,
+    compute_usual_gap,
+    is_bookkeeping_name,
+)
 
 NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 CREATED = NOW - dt.timedelta(days=1)
@@ -45,6 +49,22 @@ def test_a_state_follows_from_silence_expectation_and_usual_gap(
 
 
 def test_a_gap_is_usual_from_five_commits_on() -> None:
-    commits = [NOW + dt.timedelta(seconds=10 * number) for number in range(5)]
-    assert compute_usual_gap(commits) == 10.0
-    assert compute_usual_gap(commits[:4]) is None
+    assert compute_usual_gap(NOW - dt.timedelta(seconds=50), NOW, 5) == 10.0
+    assert compute_usual_gap(NOW - dt.timedelta(seconds=50), NOW, 4) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "is_bookkeeping"),
+    [
+        ("clicks:P0:end", True),
+        ("clicks:source", True),
+        ("clicks:connector", True),
+        ("clicks:P0", False),
+        ("time:end", False),
+        (":source", False),
+    ],
+)
+def test_bookkeeping_channels_of_connectors_are_known_by_their_names(
+    name: str, is_bookkeeping: bool
+) -> None:
+    assert is_bookkeeping_name(name) == is_bookkeeping

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from snowmelt.catalog.streaming.channels import ChannelEvent, list_channel_history
+from snowmelt.catalog.views.channel_states import ChannelCondition
 from snowmelt.catalog.views.channels import (
     ChannelFilter,
     ChannelView,
@@ -10,34 +11,39 @@ from snowmelt.catalog.views.channels import (
     fetch_channels,
     find_channel_view,
 )
-from snowmelt.catalog.views.freshness import LATE, compute_usual_gap
+from snowmelt.catalog.views.freshness import LATE
+from snowmelt.catalog.views.kafka import STALLED
 from snowmelt.catalog.views.paging import MAX_COUNT
 from snowmelt.catalog.views.tables import ChunkView, find_table_view, list_recent_chunks
 from snowmelt.clock import to_epoch_ms
 from snowmelt.server.console.layout import (
+    MAX_SHORT,
     ConsolePage,
     Region,
     age,
     bar_chart,
-    channel_path,
+    channel_link,
     choice_field,
-    copy_button,
     data_table,
     empty,
     figures,
     filter_form,
     format_bytes,
     format_number,
+    format_quantity,
     format_seconds,
     href,
     link,
     pager,
     panel,
+    short_code,
     state_mark,
     table_link,
+    table_path,
     text_field,
 )
-from snowmelt.server.console.markup import EMPTY, Child, Html, cut, tag
+from snowmelt.server.console.markup import EMPTY, Child, Html, cut, join, tag
+from snowmelt.server.console.pages.channel_reasons import explain_channel
 from snowmelt.server.console.pages.tables import describe_expectation
 from snowmelt.server.console.pages.trace import trace_path
 from snowmelt.server.console.request import PageRequest
@@ -50,11 +56,17 @@ _ORDERS = (
     ("owner", "owner"),
     ("token", "offset token"),
 )
-_CHOICES = (("", "all"), ("late", "late"), ("rejected", "with rejected rows"))
+_CHOICES = (
+    ("", "all"),
+    ("late", "late or stalled"),
+    ("rejected", "with rejected rows"),
+    ("bookkeeping", "bookkeeping of connectors"),
+)
 _STATE_NOTES = {
-    "fresh": "it commits as usual",
-    "never": "opened, and nothing committed yet",
-    "quiet": "silent for longer than usual; its table has no expectation",
+    "never": "nothing committed yet",
+    "quiet": "silent for longer than usual",
+    "stalled": "messages wait in Kafka",
+    "bookkeeping": "offsets of a connector, no rows",
 }
 _MAX_CHART_CHUNKS = 60
 _MAX_CHUNK_ROWS = 15
@@ -69,9 +81,15 @@ def show_channels(page: PageRequest) -> ConsolePage:
         text=text,
         only_rejected=only == "rejected",
         late_at=page.now if only == "late" else None,
+        is_bookkeeping=only == "bookkeeping",
     )
     found = fetch_channels(
-        page.connection, page.visibility, chosen=chosen, order=order, after=page.cursor
+        page.connection,
+        page.visibility,
+        chosen=chosen,
+        now=page.now,
+        order=order,
+        after=page.cursor,
     )
     controls = filter_form(
         "/channels",
@@ -105,23 +123,23 @@ def _render_list(page: PageRequest, rows: list[ChannelView], chosen: ChannelFilt
             'client.open_channel("events-0", table="demo.public.events")',
         )
     count = count_channels(page.connection, page.visibility, chosen)
-    shown = f"{MAX_COUNT:,}+" if count > MAX_COUNT else f"{count:,}"
+    shown = f"{MAX_COUNT:,}+ channels" if count > MAX_COUNT else format_quantity(count, "channel")
     return data_table(
         ("channel", "state", "table", "owner", "last commit", "offset token", "rows", "rejected"),
         [
             (
-                link(each.name, channel_path(each.table, each.name)),
-                state_mark(each.find_freshness_state(page.now)),
+                channel_link(each.table, each.name),
+                state_mark(each.state),
                 table_link(each.table),
                 each.owner,
                 age(each.last_commit_at, page.now),
                 _render_token(each),
                 format_number(each.rows),
-                format_number(each.rejected_rows),
+                _render_rejected(each),
             )
             for each in rows
         ],
-        caption=f"{shown} {'channel' if count == 1 else 'channels'}; {len(rows)} on this page",
+        caption=f"{shown}; {len(rows)} on this page",
         numeric="rows,rejected",
     )
 
@@ -130,11 +148,12 @@ def show_channel(page: PageRequest) -> ConsolePage:
     """Return the page of one channel."""
     table = find_table_view(page.connection, page.visibility, page.table_name)
     name = page.names[3]
-    channel = None
+    found = None
     if table is not None:
-        channel = find_channel_view(page.connection, page.visibility, table.table_id, name)
-    if table is None or channel is None:
+        found = find_channel_view(page.connection, page.visibility, table.table_id, name, page.now)
+    if table is None or found is None:
         raise page.not_found("channel", f"{name} of {page.table_name}")
+    channel, condition = found
     events = list_channel_history(page.connection, table.table_id, name, limit=100)
     chunks = [
         chunk
@@ -145,7 +164,10 @@ def show_channel(page: PageRequest) -> ConsolePage:
         f"Channel {channel.name}",
         "Is it behind, why, and who owns it?",
         [
-            Region("state", _render_state(page, channel, chunks)),
+            Region(
+                "state",
+                join(_render_reason(page, channel, condition), _render_state(page, channel)),
+            ),
             _render_trace_link(page, channel),
             Region("commits", _render_commits(page, channel, chunks)),
             Region("history", _render_history(page, events)),
@@ -159,12 +181,22 @@ def show_channel(page: PageRequest) -> ConsolePage:
     )
 
 
-def _render_state(page: PageRequest, channel: ChannelView, chunks: list[ChunkView]) -> Html:
-    gap_s = compute_usual_gap([each.registered_at for each in chunks])
-    state = channel.find_freshness_state(page.now, gap_s)
-    note = (
-        _STATE_NOTES.get(state, "") if state != LATE else describe_expectation(channel.freshness_s)
+def _render_reason(page: PageRequest, channel: ChannelView, condition: ChannelCondition) -> Html:
+    explained = explain_channel(channel, condition, page.now)
+    if explained is None:
+        return EMPTY
+    return tag(
+        "div",
+        tag("p", explained.reason),
+        tag("p", explained.remedy, class_="remedy"),
+        class_=f"why {'error' if channel.state in {LATE, STALLED} else 'note'}",
     )
+
+
+def _render_state(page: PageRequest, channel: ChannelView) -> Html:
+    note = _STATE_NOTES.get(channel.state)
+    if note is None:
+        note = describe_expectation(channel.freshness_s)
     errors: tuple[tuple[str, Child, str], ...] = ()
     if channel.last_error_at is not None:
         errors = (
@@ -172,7 +204,7 @@ def _render_state(page: PageRequest, channel: ChannelView, chunks: list[ChunkVie
         )
     return figures(
         (
-            ("State", state_mark(state), note),
+            ("State", state_mark(channel.state), note),
             ("Last commit", age(channel.last_commit_at, page.now), "durable and queryable"),
             ("Offset token", _render_token(channel), "resume after it"),
             ("Owner", channel.owner, "user who opened it last"),
@@ -186,7 +218,7 @@ def _render_state(page: PageRequest, channel: ChannelView, chunks: list[ChunkVie
             ),
             (
                 "Rejected rows",
-                format_number(channel.rejected_rows),
+                _render_rejected(channel),
                 "by the service or its client"
                 if channel.rejected_rows is not None
                 else "this client rejects rows itself and does not report them",
@@ -215,7 +247,9 @@ def _render_trace_link(page: PageRequest, channel: ChannelView) -> Html:
 def _render_token_trace(channel: ChannelView, token: str | None) -> Html | str:
     if token is None:
         return "none"
-    return link(token, trace_path(channel.table), channel=channel.name, token=token)
+    shown = cut(token, MAX_SHORT)
+    path = trace_path(channel.table)
+    return tag("a", shown, href=href(path, channel=channel.name, token=token), title=token)
 
 
 def _render_commits(page: PageRequest, channel: ChannelView, chunks: list[ChunkView]) -> Html:
@@ -302,11 +336,16 @@ def _render_previous(event: ChannelEvent) -> Html:
     return tag("span", f"{user}, client {event.previous_owner}: fenced")
 
 
+def _render_rejected(channel: ChannelView) -> Html | str:
+    text = format_number(channel.rejected_rows)
+    if not channel.rejected_rows:
+        return text
+    return link(text, f"{table_path(channel.table)}/rejected", channel=channel.name)
+
+
 def _render_token(channel: ChannelView) -> Html:
     if channel.is_token_hidden:
         return tag("span", HIDDEN, class_="quiet")
     if channel.offset_token is None:
         return tag("span", "none", class_="quiet")
-    return tag(
-        "span", tag("code", cut(channel.offset_token)), " ", copy_button(channel.offset_token)
-    )
+    return short_code(channel.offset_token)

@@ -16,6 +16,7 @@ from snowmelt.server.console.layout import (
     figures,
     form,
     format_number,
+    format_quantity,
     href,
     link,
     panel,
@@ -77,9 +78,7 @@ def render_check_summary(page: PageRequest) -> Html:
         return tag("p", "The checks are running. ", details, class_="quiet")
     if results.checked_at is None:
         return tag("p", "This service has not checked its tables yet. ", details, class_="quiet")
-    what = (
-        f"{format_number(results.tables)} tables, {format_number(len(results.findings))} findings. "
-    )
+    what = f"{format_quantity(results.tables, 'table')}, {format_quantity(len(results.findings), 'finding')}. "
     return tag(
         "p", "Last check: ", age(results.checked_at, page.now), ", ", what, details, class_="quiet"
     )
@@ -159,7 +158,7 @@ def _render_results(page: PageRequest) -> Html:
         (
             ("State", state_mark(words.get(state, state)), ""),
             ("Last run", age(results.checked_at, page.now), "of this service"),
-            ("Tables", format_number(results.tables), f"{format_number(results.rows)} rows"),
+            ("Tables", format_number(results.tables), format_quantity(results.rows, "row")),
             ("Findings", format_number(len(results.findings)), "of snowmelt check"),
         )
     )

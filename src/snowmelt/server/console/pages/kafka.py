@@ -84,7 +84,7 @@ def _render_partitions(page: PageRequest, text: str) -> Html:
                 (
                     "Stalled partitions",
                     format_number(len(stalled)),
-                    "no commit for 5 min though messages wait",
+                    "of the partitions below",
                 ),
                 ("Topics · partitions", f"{len(topics):,} · {len(found):,}", ""),
             )

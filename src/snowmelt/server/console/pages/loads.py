@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from snowmelt.catalog.jobs.load_history import LoadFileState
 from snowmelt.catalog.views.history import (
+    WITH_REJECTS,
     LoadView,
     fetch_load_files,
     fetch_loads,
@@ -23,6 +24,7 @@ from snowmelt.server.console.layout import (
     filter_form,
     format_bytes,
     format_number,
+    format_quantity,
     format_seconds,
     href,
     link,
@@ -33,10 +35,21 @@ from snowmelt.server.console.layout import (
     table_link,
 )
 from snowmelt.server.console.markup import EMPTY, Html, cut, tag
-from snowmelt.server.console.pages.runs import format_count, render_load_table, render_run_table
+from snowmelt.server.console.pages.runs import (
+    format_count,
+    format_rejects,
+    render_load_table,
+    render_run_table,
+)
 from snowmelt.server.console.request import PageRequest
 
-_STATES = (("", "all"), ("running", "running"), ("committed", "committed"), ("failed", "failed"))
+_STATES = (
+    ("", "all"),
+    ("running", "running"),
+    ("committed", "committed"),
+    ("failed", "failed"),
+    (WITH_REJECTS, "with rejected records"),
+)
 _FILE_STATES = {
     LoadFileState.LOADED: "loaded",
     LoadFileState.PARTIALLY_LOADED: "loaded partly",
@@ -67,6 +80,8 @@ def show_loads(page: PageRequest) -> ConsolePage:
 def render_loads(page: PageRequest, rows: list[LoadView]) -> Html:
     """Return a table of loads."""
     if not rows:
+        if page.get("state"):
+            return empty("No load matches this filter. Show all with the filter “all”.")
         return empty(
             "No load is recorded here. Files come in with COPY:",
             "snowmelt copy \"COPY demo.public.events FROM 'data/*.csv' PARSER CSV()\"",
@@ -147,11 +162,11 @@ def _render_state(page: PageRequest, load: LoadView) -> Html:
             ("State", state_mark(load.state), f"role {load.role}"),
             ("Table", table_link(load.table), ""),
             ("Started", age(load.started_at, page.now), f"took {format_seconds(seconds)}"),
-            ("Rows", format_count(load.rows), f"of {format_count(load.files)} files"),
+            ("Rows", format_count(load.rows), f"of {format_quantity(load.files, 'file')}"),
             (
-                "Rejects",
-                format_count(load.rejects),
-                cut(load.first_error or "") if load.rejects else "",
+                "Rejected records",
+                format_rejects(load),
+                cut(load.first_error or ""),
             ),
             (
                 "Bytes",

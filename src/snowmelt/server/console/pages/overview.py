@@ -21,6 +21,7 @@ from snowmelt.server.console.layout import (
     empty,
     figures,
     format_number,
+    format_quantity,
     format_seconds,
     href,
     panel,
@@ -74,7 +75,9 @@ def _render_checks(page: PageRequest) -> Html:
 
 
 def _render_finding(finding: ConsoleProblem, page: PageRequest) -> Html:
-    since = EMPTY if finding.since is None else join(" Since ", age(finding.since, page.now), ".")
+    since = EMPTY
+    if finding.since is not None and not finding.has_duration:
+        since = join(" Since ", age(finding.since, page.now), ".")
     details = EMPTY if finding.path is None else join(" ", tag("a", "Details", href=finding.path))
     return tag(
         "li",
@@ -105,7 +108,7 @@ def _render_figures(page: PageRequest, activity: Activity | None) -> Html:
     items += [
         (
             "Waiting for migration",
-            f"{format_number(waiting)} chunks",
+            format_quantity(waiting, "chunk"),
             "none"
             if oldest is None
             else f"oldest {format_seconds((page.now - oldest).total_seconds())}",

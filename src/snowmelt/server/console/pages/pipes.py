@@ -156,7 +156,7 @@ def _render_failed_files(page: PageRequest, pipe: PipeView) -> Html:
         data_table(
             ("file", "reason", "size", "since", "error"),
             rows,
-            caption=f"{format_number(len(files))} files that could not be loaded, newest first",
+            caption=f"{format_quantity(len(files), 'file')} that could not be loaded, newest first",
             numeric="size",
         ),
         tag(

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from snowmelt.catalog.statements.executor import is_query
-from snowmelt.catalog.views.history import LoadView, find_load_view
+from snowmelt.catalog.views.history import WITH_REJECTS, LoadView, fetch_loads, find_load_view
 from snowmelt.catalog.views.tables import list_table_names
 from snowmelt.clock import SystemClock
 from snowmelt.errors import PrivilegeMissing, SnowmeltError, StatementFailed
-from snowmelt.schema.types import TableName
+from snowmelt.schema.types import TableName, to_display_name, to_internal_name
 from snowmelt.server.console.layout import (
     ConsolePage,
+    channel_path,
     data_table,
     empty,
     form,
-    format_number,
+    format_quantity,
     format_seconds,
     link,
     panel,
     segment,
     table_path,
 )
-from snowmelt.server.console.markup import EMPTY, Html, cut, tag
+from snowmelt.server.console.markup import EMPTY, Child, Html, cut, join, tag
 from snowmelt.server.console.pages.action import ActionRequest
+from snowmelt.server.console.pages.runs import render_load_table
 from snowmelt.server.console.pages.tables import find_visible_table
 from snowmelt.server.console.request import PageRequest
 from snowmelt.wire.statements import StatementResponse, decode_rows
 
 _MAX_SHOWN_ROWS = 1_000
 _SAMPLE_ROWS = 20
+_OBJECT_TABLE = re.compile(r"\bS3Object\b", re.IGNORECASE)
+_MAX_LOADS = 20
 
 
 async def show_query(request: ActionRequest) -> ConsolePage:
@@ -59,10 +65,10 @@ async def show_query(request: ActionRequest) -> ConsolePage:
         tag("button", "Run"),
     )
     return ConsolePage(
-        "Query",
+        "Query tables",
         "What is in a table, right now?",
         [editor, tag("p", limits, class_="quiet"), result],
-        section="Query",
+        section="Query tables",
         copies={} if not text else {"terminal": f"snowmelt sql {shlex.quote(text)}"},
     )
 
@@ -77,12 +83,17 @@ async def _render_result(request: ActionRequest, text: str) -> Html:
             )
         columns, rows = await run_query(request, text)
     except SnowmeltError as error:
-        return tag("p", str(error), class_="error", role="alert")
+        pointer = EMPTY
+        if _OBJECT_TABLE.search(text):
+            pointer = join(
+                " S3Object is an object of a bucket: ", link("Select from a file", "/select"), "."
+            )
+        return tag("p", str(error), pointer, class_="error", role="alert")
     took = format_seconds(SystemClock().monotonic() - began)
     return panel(
         "Result",
-        tag("p", f"{format_number(len(rows))} rows in {took}."),
-        render_rows(columns, rows, f"Result, {len(rows)} rows"),
+        tag("p", f"{format_quantity(len(rows), 'row')} in {took}."),
+        render_rows(columns, rows, f"Result, {format_quantity(len(rows), 'row')}"),
     )
 
 
@@ -162,56 +173,127 @@ def _find_load(page: PageRequest) -> LoadView:
     return load
 
 
+@dataclass(frozen=True, slots=True)
+class _RejectedRows:
+    """Where the rejected rows of a table are: its error table, and the loads that rejected records."""
+
+    table: TableName
+    error_table: TableName | None
+    can_read: bool
+    loads: Html
+
+
 async def show_rejected(request: ActionRequest) -> ConsolePage:
-    """Return rows of the error table of a table, and replay them if the form was sent."""
-    name, error_table, can_read = await request.read(_find_error_table)
-    title = f"Rejected rows of {name}"
-    question = "What was rejected, why, and may it go in again?"
+    """Return rejected rows and loads of a table, and replay rows if the form was sent.
+
+    With a channel, only its rows.
+    """
+    found = await request.read(_find_rejected_rows)
+    name, error_table, channel = found.table, found.error_table, request.query.get("channel", "")
+    path = f"{table_path(name)}/rejected"
+    title, question = f"Rejected rows of {name}", "What was rejected, why, and may it go in again?"
+    blocks: list[Html] = [_back(name)]
+    copies: dict[str, str] = {}
+    if channel:
+        title = f"Rejected rows of channel {channel}"
+        all_rows = link(f"all rejected rows of {name}", path)
+        to_channel = link(f"Channel {channel}", channel_path(name, channel))
+        blocks = [tag("p", to_channel, " · ", all_rows)]
     if error_table is None:
-        blocks = [
-            _back(name),
+        blocks.append(
             empty(
                 "No error table keeps the rejected rows of this table. Set one:",
                 f'snowmelt sql "ALTER TABLE {name} SET ERROR_TABLE = {name}_errors"',
-            ),
-        ]
-        return ConsolePage(title, question, blocks, section="Tables")
-    done = EMPTY
-    if request.fields and not can_read:
-        raise PrivilegeMissing(
-            role=request.session.role, privilege="SELECT", object=str(error_table)
+            )
         )
-    if request.fields:
-        done = await _replay(request, name, is_dry=request.fields.get("how") != "replay")
-    text = (
-        "SELECT refused_at, column_name, reason, row_data, source, offset_token, protocol"
-        f" FROM {error_table} LIMIT 100"
-    )
-    controls = form(
-        f"{table_path(name)}/rejected",
-        request.session,
-        tag("p", "Each row goes in at most once. Remove the reason first."),
-        tag("button", "Show what would go in", name="how", value="dry-run"),
-        " ",
-        tag("button", "Replay", name="how", value="replay"),
-    )
-    rows = await _render_result(request, text) if can_read else EMPTY
-    return ConsolePage(
-        title,
-        question,
-        [_back(name), done, controls, rows],
-        section="Tables",
-        copies={"terminal": f"snowmelt replay {name} --dry-run", "SQL": text},
+    else:
+        if request.fields and not found.can_read:
+            raise PrivilegeMissing(
+                role=request.session.role, privilege="SELECT", object=str(error_table)
+            )
+        if request.fields:
+            is_dry = request.fields.get("how") != "replay"
+            blocks.append(await _replay(request, name, is_dry=is_dry))
+        text = _select_rejected(error_table, name, channel)
+        if not channel:
+            blocks.append(
+                form(
+                    path,
+                    request.session,
+                    tag("p", "Each row goes in at most once. Remove the reason first."),
+                    tag("button", "Show what would go in", name="how", value="dry-run"),
+                    " ",
+                    tag("button", "Replay", name="how", value="replay"),
+                )
+            )
+        if found.can_read:
+            blocks.append(await _render_rejected(request, name, text))
+        copies = {"terminal": f"snowmelt replay {name} --dry-run", "SQL": text}
+    if not channel:
+        blocks.append(found.loads)
+    return ConsolePage(title, question, blocks, section="Tables", copies=copies)
+
+
+def _select_rejected(error_table: TableName, table: TableName, channel: str) -> str:
+    """Return the statement that selects rejected rows, without the marks of replayed ones."""
+    chosen = f"table_name = {_quote(str(table))} AND protocol IN ('sdk', 'rows', 'copy')"
+    if channel:
+        # Clients store the name as it is written in SQL, the row API stores the name itself.
+        names = ", ".join(map(_quote, dict.fromkeys((channel, to_display_name(channel)))))
+        chosen = f"{chosen} AND protocol <> 'copy' AND source IN ({names})"
+    return (
+        "SELECT refused_at, protocol, source, column_name, reason, row_data, offset_token"
+        f" FROM {error_table} WHERE {chosen} ORDER BY refused_at DESC LIMIT 100"
     )
 
 
-def _find_error_table(page: PageRequest) -> tuple[TableName, TableName | None, bool]:
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+async def _render_rejected(request: ActionRequest, table: TableName, text: str) -> Html:
+    try:
+        _, rows = await run_query(request, text)
+    except SnowmeltError as error:
+        return tag("p", str(error), class_="error", role="alert")
+    if not rows:
+        return empty("The error table has no such row.")
+    cells: list[list[Child]] = []
+    for at, protocol, source, *values in rows:
+        name = str(source)
+        if protocol == "copy":
+            origin = join("load ", link(name, f"/loads/{segment(name)}"))
+        else:
+            channel = to_internal_name(name) if name.startswith('"') else name
+            origin = join("channel ", link(channel, channel_path(table, channel)))
+        cells.append([_render_value(at), origin, *map(_render_value, values)])
+    columns = ("rejected at", "origin", "column", "reason", "row", "offset token or file")
+    count = format_quantity(len(rows), "row")
+    return data_table(columns, cells, caption=f"Error table, {count}, newest first")
+
+
+def _find_rejected_rows(page: PageRequest) -> _RejectedRows:
     table = find_visible_table(page)
-    names = list_table_names(
-        page.connection, [table.error_table_id] if table.error_table_id else []
-    )
+    ids = [table.error_table_id] if table.error_table_id else []
+    error_table = list_table_names(page.connection, ids).get(table.error_table_id or 0)
     can_read = table.error_table_id is not None and page.visibility.can_read(table.error_table_id)
-    return table.name, names.get(table.error_table_id or 0), can_read
+    found = fetch_loads(
+        page.connection,
+        page.visibility,
+        table_id=table.table_id,
+        state=WITH_REJECTS,
+        limit=_MAX_LOADS,
+    )
+    loads = empty("No load rejected a record of this table.")
+    if found.rows:
+        loads = join(
+            tag(
+                "p",
+                "A number of rejects leads to the records if the statement has REJECTED DATA AS TABLE.",
+            ),
+            render_load_table(page, found.rows, with_table=False),
+        )
+    return _RejectedRows(table.name, error_table, can_read, panel("Rejected by loads", loads))
 
 
 async def _replay(request: ActionRequest, name: TableName, *, is_dry: bool) -> Html:

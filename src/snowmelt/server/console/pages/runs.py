@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.views.history import LoadView, RunView
 from snowmelt.server.console.layout import (
     age,
@@ -31,7 +32,7 @@ def render_load_table(page: PageRequest, loads: Sequence[LoadView], *, with_tabl
             format_seconds(each.seconds),
             format_count(each.files),
             format_count(each.rows),
-            format_count(each.rejects),
+            _render_rejects(each),
             format_bytes(each.bytes),
         ]
         for each in loads
@@ -63,6 +64,20 @@ def render_run_table(page: PageRequest, runs: Sequence[RunView], *, with_table: 
 def format_count(number: int | None) -> str:
     """Return a number of a run; a dash until the run has ended."""
     return "–" if number is None else format_number(number)
+
+
+def format_rejects(load: LoadView) -> str:
+    """Return the number of rejected records; a dash for a load that failed before it counted them."""
+    if load.state in {RunState.FAILED, RunState.LOST} and not load.rejects:
+        return "–"
+    return format_count(load.rejects)
+
+
+def _render_rejects(load: LoadView) -> Child:
+    text = format_rejects(load)
+    if not load.rejects or load.reject_table is None:
+        return text
+    return link(text, f"/loads/{segment(load.load_id)}/rejects")
 
 
 def _render(

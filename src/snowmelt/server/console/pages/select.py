@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from typing import Any
 
@@ -20,15 +21,16 @@ from snowmelt.server.console.layout import (
     form,
     format_bytes,
     format_number,
+    format_quantity,
     format_seconds,
     link,
     panel,
     text_field,
 )
-from snowmelt.server.console.markup import EMPTY, Html, cut, tag
+from snowmelt.server.console.markup import EMPTY, Html, cut, join, tag
 from snowmelt.server.console.pages.action import ActionRequest
 from snowmelt.server.console.request import PageRequest
-from snowmelt.server.console.workers import SelectTask
+from snowmelt.server.console.workers import PreviewTask, SelectResult, SelectTask
 
 _FORMS = (
     ("", "by its name"),
@@ -43,6 +45,8 @@ _HEADERS = (
     ("none", "no header"),
 )
 _DEFAULT_SQL = "SELECT * FROM S3Object s LIMIT 10"
+_OBJECT_TABLE = re.compile(r"\bS3Object\b", re.IGNORECASE)
+_FROM = re.compile(r"\bFROM\b", re.IGNORECASE)
 _MAX_ROWS = 1_000
 _MAX_LISTED = 100
 
@@ -51,7 +55,7 @@ async def show_select(request: ActionRequest) -> ConsolePage:
     """Return buckets and objects to choose from, the form, and the result of what was sent."""
     given = {**request.query, **request.fields}
     bucket, key = given.get("bucket", ""), given.get("key", "")
-    listing = await request.read(_render_objects)
+    listing = await request.read(lambda page: _render_objects(page, bucket))
     blocks: list[Html] = [listing]
     copies: dict[str, str] = {}
     if bucket and key:
@@ -59,9 +63,16 @@ async def show_select(request: ActionRequest) -> ConsolePage:
         blocks = [_render_form(request, given, sql)]
         if request.fields:
             blocks.append(await _render_result(request, given, sql))
-        blocks.append(listing)
+        blocks += [await _render_preview(request, given), listing]
         copies = _make_copies(request, bucket, key, sql, given)
-    return ConsolePage("Select", "What is in this object?", blocks, section="Select", copies=copies)
+    return ConsolePage(
+        "Select from a file",
+        "What is in this object?",
+        blocks,
+        section="Select from a file",
+        copies=copies,
+        copies_title="This SELECT in a terminal, in Python (boto3) and with the AWS CLI",
+    )
 
 
 def _render_form(request: ActionRequest, given: dict[str, str], sql: str) -> Html:
@@ -85,7 +96,7 @@ def _render_form(request: ActionRequest, given: dict[str, str], sql: str) -> Htm
     )
 
 
-async def _render_result(request: ActionRequest, given: dict[str, str], sql: str) -> Html:
+async def _select(request: ActionRequest, given: dict[str, str], sql: str) -> SelectResult:
     task = SelectTask(
         roles=[request.session.role, PUBLIC],
         bucket=given["bucket"],
@@ -95,10 +106,42 @@ async def _render_result(request: ActionRequest, given: dict[str, str], sql: str
         header=given.get("header", "use"),
         max_rows=_MAX_ROWS,
     )
+    return await request.parts.workers.select(task)
+
+
+async def _render_preview(request: ActionRequest, given: dict[str, str]) -> Html:
+    """Show the first records of the object, so that its columns are known before a SELECT."""
+    task = PreviewTask(
+        roles=[request.session.role, PUBLIC],
+        bucket=given["bucket"],
+        key=given["key"],
+        form=given.get("form", ""),
+        header=given.get("header", "use"),
+    )
     try:
-        found = await request.parts.workers.select(task)
+        found = await request.parts.workers.preview(task)
+    except SnowmeltError as error:
+        return panel("First records", tag("p", str(error), class_="error"))
+    if not found.columns:
+        return panel("First records", empty("The object has no record."))
+    width = len(found.columns)
+    rows = [[*map(cut, row[:width]), *[""] * (width - len(row))] for row in found.rows]
+    caption = f"{format_quantity(len(found.columns), 'column')}, the first records of the object"
+    return panel("First records", data_table(found.columns, rows, caption=caption))
+
+
+async def _render_result(request: ActionRequest, given: dict[str, str], sql: str) -> Html:
+    try:
+        found = await _select(request, given, sql)
     except (SnowmeltError, ValueError) as error:
-        return tag("p", str(error), class_="error", role="alert")
+        pointer = EMPTY
+        if _FROM.search(sql) and not _OBJECT_TABLE.search(sql):
+            pointer = join(
+                " A file is queried as S3Object. For tables: ",
+                link("Query tables", "/query", sql=sql),
+                ".",
+            )
+        return tag("p", str(error), pointer, class_="error", role="alert")
     speed = found.scanned_bytes / found.seconds if found.seconds else 0.0
     return panel(
         "Result",
@@ -115,11 +158,6 @@ async def _render_result(request: ActionRequest, given: dict[str, str], sql: str
             )
         ),
         _render_records(found.rows, "Records of the result"),
-        tag(
-            "details",
-            tag("summary", "First records of the object"),
-            _render_records(found.preview, "First records of the object"),
-        ),
     )
 
 
@@ -147,9 +185,9 @@ def _to_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _render_objects(page: PageRequest) -> Html:
+def _render_objects(page: PageRequest, name: str) -> Html:
     """Show the buckets of the role, or the objects of one with a prefix."""
-    name, prefix = page.get("bucket"), page.get("prefix")
+    prefix = page.get("prefix")
     roles = (page.session.role, PUBLIC)
     visible = [
         each
@@ -253,4 +291,4 @@ def _make_copies(
         )
     )
     terminal = f"snowmelt select {shlex.quote(f's3://{bucket}/{key}')} {shlex.quote(sql)}"
-    return {"terminal": terminal, "boto3": python, "AWS CLI": command}
+    return {"terminal": terminal, "Python (boto3)": python, "AWS CLI": command}

@@ -131,20 +131,21 @@ def _render_replicas(page: PageRequest, replicas: list[ReplicaView]) -> Html:
     if not replicas:
         return empty("The group allows no other site. Allow one:", "ALTER FAILOVER GROUP … ADD …")
     return data_table(
-        ("site", "state", "last request", "waiting tokens", "states behind", "address"),
+        ("site", "state", "behind", "rows behind", "last request", "waiting tokens", "address"),
         [
             (
                 to_display_name(each.site),
                 state_mark(each.state),
+                "–" if each.behind_s is None else f"{each.behind_s:,.0f} s",
+                "–" if each.rows_behind is None else format_number(each.rows_behind),
                 age(each.requested_at, page.now),
                 "–" if each.waiting_tokens is None else format_number(each.waiting_tokens),
-                "–" if each.states_behind is None else format_number(each.states_behind),
                 cut(each.url or ""),
             )
             for each in replicas
         ],
         caption=f"{format_quantity(len(replicas), 'site')} may follow this site",
-        numeric="waiting tokens,states behind",
+        numeric="behind,rows behind,waiting tokens",
     )
 
 
@@ -169,7 +170,11 @@ def _render_secondary(page: PageRequest, group: FailoverGroup, *, has_problem: b
         figures(
             (
                 _role_figure(group),
-                ("State is old", format_seconds(lag_s), "time since the primary had this state"),
+                (
+                    "Behind the primary",
+                    "–" if lag_s is None else f"{lag_s:,.0f} s",
+                    "time since the primary had this state; its page Sites shows the rows",
+                ),
                 ("Can be the primary", *can_replace),
                 ("Follows", cut(group.primary_url or "–"), ""),
                 ("Epoch", format_number(group.epoch), "grows with each failover"),
@@ -191,28 +196,64 @@ def _render_remedies(group: FailoverGroup) -> Html:
     if group.kind != "FAILOVER":
         return EMPTY
     alter = f"ALTER FAILOVER GROUP {to_display_name(group.name)}"
-    steps = (
-        ("The primary runs, and you want to change places. Nothing is lost", "PRIMARY PLANNED"),
-        (
-            "The primary is lost. Rejected if the secondary lacks rows that were reported to clients",
-            "PRIMARY",
-        ),
-        ("The primary is lost, and you accept the loss of those rows", "PRIMARY FORCE"),
-    )
     if group.role is SiteRole.FENCED:
         return EMPTY
-    where = (
-        "Run one of these statements here, with the privilege FAILOVER. Stop the service of the old"
-        " primary first if you can reach it."
-        if group.role is SiteRole.SECONDARY
-        else "Run one of these statements at the secondary, with the privilege FAILOVER."
+    where = "here" if group.role is SiteRole.SECONDARY else "at the secondary"
+    steps: tuple[tuple[str, str | None], ...] = (
+        (
+            (
+                "Make sure that the primary is lost. Stop its service if you can reach it, so that no"
+                " client writes to it."
+            ),
+            None,
+        ),
+        (
+            (
+                f"Run this statement {where}, with the privilege FAILOVER. It is rejected if the"
+                " secondary lacks rows that were reported to clients."
+            ),
+            f"{alter} PRIMARY",
+        ),
+        (
+            "If it was rejected, wait for the primary to return, or accept the loss of those rows:",
+            f"{alter} PRIMARY FORCE",
+        ),
+        (
+            (
+                "Clients with the addresses of both sites go to the new primary by themselves. Give it to"
+                " the others, and start loads and connectors there."
+            ),
+            None,
+        ),
+        (
+            (
+                "Start the service of the old site again when it is repaired. It follows the new primary,"
+                " and its page Sites lists what only it had."
+            ),
+            None,
+        ),
     )
-    rows = [
-        tag("div", tag("dt", what), tag("dd", tag("code", text), copy_button(text)))
-        for what, text in ((what, f"{alter} {action}") for what, action in steps)
-    ]
-    return panel(
-        "Make the secondary the primary", tag("p", where), tag("dl", rows, class_="copies")
+    planned = f"{alter} PRIMARY PLANNED"
+    return join(
+        panel(
+            "If the primary is lost",
+            tag(
+                "ol",
+                (
+                    tag(
+                        "li",
+                        what,
+                        tag("div", tag("code", text), " ", copy_button(text)) if text else None,
+                    )
+                    for what, text in steps
+                ),
+            ),
+        ),
+        panel(
+            "To change places",
+            tag("p", f"The primary runs, and nothing is lost. Run this statement {where}:"),
+            tag("p", tag("code", planned), " ", copy_button(planned)),
+        ),
     )
 
 

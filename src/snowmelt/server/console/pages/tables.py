@@ -30,7 +30,7 @@ from snowmelt.server.console.layout import (
     Region,
     age,
     bar_chart,
-    channel_path,
+    channel_link,
     choice_field,
     data_table,
     empty,
@@ -188,8 +188,8 @@ def _render_state(page: PageRequest, table: TableView) -> Html:
             ("Last commit", age(table.last_commit_at, page.now), "of any channel or load"),
             (
                 "Waiting for migration",
-                f"{format_number(backlog.chunks)} chunks",
-                f"{format_number(backlog.rows)} rows, {format_bytes(backlog.bytes)}",
+                format_quantity(backlog.chunks, "chunk"),
+                f"{format_quantity(backlog.rows, 'row')}, {format_bytes(backlog.bytes)}",
             ),
             (
                 "Oldest waiting",
@@ -267,6 +267,7 @@ def _render_channels(page: PageRequest, table: TableView) -> Html:
         page.connection,
         page.visibility,
         chosen=ChannelFilter(table_id=table.table_id),
+        now=page.now,
         order="lag",
         limit=10,
     )
@@ -278,8 +279,8 @@ def _render_channels(page: PageRequest, table: TableView) -> Html:
             ("channel", "state", "owner", "last commit", "rows", "rejected"),
             [
                 (
-                    link(each.name, channel_path(table.name, each.name)),
-                    state_mark(each.find_freshness_state(page.now)),
+                    channel_link(table.name, each.name),
+                    state_mark(each.state),
                     each.owner,
                     age(each.last_commit_at, page.now),
                     format_number(each.rows),

@@ -16,8 +16,10 @@ from snowmelt.server.console.layout import (
     filter_form,
     format_bytes,
     format_number,
+    format_quantity,
     link,
     panel,
+    short_code,
     table_link,
     table_path,
     text_field,
@@ -32,10 +34,12 @@ _LIMIT = 10
 _STATES = {
     "waiting": "The rows wait on the stage for migration. Queries read them there.",
     "native": "The rows are in a native file.",
-    "changed": "A later statement or engine replaced the rows.",
+    "changed": "A later run, statement or engine replaced the files with the rows.",
     "quarantined": "The blob cannot be decoded. Queries of the table fail until it is restored.",
     "discarded": "The chunk was discarded. Its rows are lost.",
 }
+# The state decides, so that the figures cannot contradict each other.
+_MIGRATIONS = {"waiting": "not yet", "quarantined": "left out", "discarded": "left out"}
 
 
 def trace_path(table: TableName) -> str:
@@ -133,16 +137,16 @@ def _render_row(name: TableName, row: dict[str, Any]) -> Html:
 
 def _render_chunk(name: TableName, chunk: dict[str, Any]) -> Html:
     blob, state = chunk["blob"], chunk["state"]
-    migration = "waits for migration"
-    if chunk["migration"] is not None:
-        migration = (
-            f"run {chunk['migration']}, committed {chunk['migrated_at'] or 'at an unknown time'}"
-        )
+    migration = _MIGRATIONS.get(state, "done")
+    run = ""
+    if chunk["migration"] is not None and migration == "done":
+        at = chunk["migrated_at"]
+        run = f"run {chunk['migration']}, committed {_shorten(at) if at else 'at an unknown time'}"
     steps = figures(
         (
-            ("Committed", _shorten(chunk["registered_at"]), f"{format_number(chunk['rows'])} rows"),
+            ("Committed", _shorten(chunk["registered_at"]), format_quantity(chunk["rows"], "row")),
             ("Rows are", state, _STATES.get(state, "")),
-            ("Migration", "done" if chunk["migration"] else "not yet", migration),
+            ("Migration", migration, run),
             (
                 "Blob",
                 tag("code", cut(blob["path"])),
@@ -163,8 +167,8 @@ def _render_channels(name: TableName, channels: list[dict[str, Any]]) -> Html:
         (
             link(each["channel"], channel_path(name, _to_internal(each["channel"]))),
             each["user"] or "not known",
-            tag("code", cut(each["start_token"] or "none")),
-            tag("code", cut(each["end_token"] or "none")),
+            short_code(each["start_token"]) if each["start_token"] else "none",
+            short_code(each["end_token"]) if each["end_token"] else "none",
             format_number(each["client_sequencer"]),
             format_number(each["row_sequencer"]),
         )
@@ -200,7 +204,7 @@ def _describe_file_state(file: dict[str, Any]) -> str:
     snapshots = file["snapshots"]
     if not snapshots:
         return "current"
-    return f"in {len(snapshots)} snapshots, the newest {snapshots[-1]}"
+    return f"in {format_quantity(len(snapshots), 'snapshot')}, the newest {snapshots[-1]}"
 
 
 def _to_internal(displayed: str) -> str:

@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import sqlalchemy as sa
 
+from snowmelt.catalog import model
 from snowmelt.embedded import EmbeddedService
+from snowmelt.integrity.trace import Tracer
 from snowmelt.schema.types import TableName
+from snowmelt.storage.store_factory import open_store
 from snowmelt.table.migration import MigrationSettings, migrate_table
+from snowmelt.table.warehouse_paths import open_warehouse
 
 if TYPE_CHECKING:
     from unit.cli.conftest import Finished
@@ -55,6 +60,24 @@ def test_a_token_leads_to_its_chunk_and_file(
     [whole] = traces(snowmelt(*ask, "--file", place["path"]))
     assert whole["chunk_ranges"] == [[1, 2]]
     assert [each["seq"] for each in whole["chunks"]] == [1, 2]
+
+
+@pytest.mark.slow
+def test_a_migrated_chunk_does_not_wait(embedded: EmbeddedService) -> None:
+    service, settings = embedded.service, embedded.service.settings
+    warehouse = open_warehouse(settings.warehouse_url)
+    parts = (service.database, service.keyring, open_store(settings.stage_url), warehouse, TABLE)
+    tracer = Tracer(*parts)
+    places = MigrationSettings(settings.stage_url, settings.warehouse_url)
+    # It commits after the tracer has read the files of the table.
+    migrate_table(service.database, service.keyring, TABLE, places)
+    [chunk] = tracer.trace_chunks([3])
+    assert chunk.state == "native"
+    assert chunk.migration is not None
+    with service.database.writing() as connection:
+        connection.execute(sa.delete(model.native_files))
+    [chunk] = Tracer(*parts).trace_chunks([3])
+    assert (chunk.state, chunk.files) == ("changed", ())
 
 
 @pytest.mark.slow

@@ -1,0 +1,107 @@
+"""Why a channel is late, stalled or silent, and what to do."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from snowmelt.catalog.statements.tables import format_duration
+from snowmelt.catalog.views.channel_states import BOOKKEEPING, ChannelCondition
+from snowmelt.catalog.views.channels import ChannelView
+from snowmelt.catalog.views.freshness import FRESH, LATE, NEVER
+from snowmelt.schema.types import to_display_name
+from snowmelt.server.console.layout import format_quantity, format_seconds
+from snowmelt.server.console.markup import cut
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelReason:
+    """Why a channel has its state, and what to do, each as sentences."""
+
+    reason: str
+    remedy: str
+
+
+def explain_channel(
+    channel: ChannelView, condition: ChannelCondition, now: dt.datetime
+) -> ChannelReason | None:
+    """Return why a channel is not fresh; None if it is fresh."""
+    if condition.state == FRESH:
+        return None
+    if condition.state == BOOKKEEPING:
+        return _explain_bookkeeping(channel, now)
+    if condition.partition is not None:
+        partition = condition.partition
+        return ChannelReason(
+            f"The channel is stalled: {format_quantity(partition.lag, 'message')} of partition"
+            f" {partition.partition} of Kafka topic {partition.topic}"
+            f" {'waits' if partition.lag == 1 else 'wait'}, and its connector"
+            f" {_describe_silence(channel, now)}.",
+            "Look at the process `snowmelt kafka run`: is it running, and what does its log say? It"
+            " continues after the committed offset, without loss and without duplicates.",
+        )
+    owner = to_display_name(channel.owner)
+    table, drop = condition.table, ""
+    what = f"The channel is {condition.state}: it {_describe_silence(channel, now)}"
+    if condition.state == LATE and channel.freshness_s is not None:
+        expected = format_duration(channel.freshness_s)
+        what += f", and a commit is expected every {expected}"
+        drop = (
+            f" If it has ended, drop it with `snowmelt channels drop`. To expect no commits of this"
+            f" table: ALTER TABLE {channel.table} UNSET FRESHNESS"
+        )
+    elif condition.usual_gap_s is not None:
+        usual = format_seconds(condition.usual_gap_s)
+        what += f". Since it was opened, it committed every {usual} on average"
+    if condition.state == NEVER:
+        return ChannelReason(
+            f"{what}.", f"Look at the client of user {owner}: does it insert rows and flush them?"
+        )
+    rejected = _describe_rejection(channel, now)
+    if rejected:
+        return ChannelReason(
+            f"{what}. {rejected}",
+            f"The client of user {owner} sends. Correct its rows, or the table.",
+        )
+    if table.find_freshness_state(now) == FRESH and table.last_commit_at is not None:
+        other_s = (now - table.last_commit_at).total_seconds()
+        what += (
+            f". The table as a whole is fresh, with a commit {format_seconds(other_s)} ago: only this"
+            " channel is silent for longer than usual"
+        )
+    else:
+        what += ". No other channel and no load of its table has committed since, either"
+    return ChannelReason(
+        f"{what}.",
+        f"Nothing of its client arrived. Look at the client of user {owner}: is it running, does its"
+        f" source have rows, and what does its log say? It resumes after the offset token.{drop}",
+    )
+
+
+def _explain_bookkeeping(channel: ChannelView, now: dt.datetime) -> ChannelReason:
+    written = "It has written nothing yet"
+    if channel.last_commit_at is not None:
+        silent_s = (now - channel.last_commit_at).total_seconds()
+        written = f"It wrote last {format_seconds(silent_s)} ago"
+    return ChannelReason(
+        f"A Kafka connector keeps an offset in this channel, which has no rows. {written}.",
+        "The page Kafka shows whether the connector commits. Drop the channel only with its topic.",
+    )
+
+
+def _describe_silence(channel: ChannelView, now: dt.datetime) -> str:
+    if channel.last_commit_at is None:
+        opened_s = (now - channel.opened_at).total_seconds()
+        return f"has committed nothing since it was opened {format_seconds(opened_s)} ago"
+    silent_s = (now - channel.last_commit_at).total_seconds()
+    return f"has committed nothing for {format_seconds(silent_s)}"
+
+
+def _describe_rejection(channel: ChannelView, now: dt.datetime) -> str:
+    """Return the last rejection if nothing was committed after it."""
+    at = channel.last_error_at
+    if at is None or (channel.last_commit_at is not None and at < channel.last_commit_at):
+        return ""
+    ago = format_seconds((now - at).total_seconds())
+    reason = cut(channel.last_error or "the reason is shown to roles with SELECT on the table")
+    return f"Its last rows were rejected {ago} ago: {reason}"
