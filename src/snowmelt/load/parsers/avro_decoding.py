@@ -105,7 +105,7 @@ def parse_avro_schema(schema: Any, named: dict[str, Any] | None = None) -> Any:
     """Parse the schema of messages, for `read_avro_message`. `named` has the types that it refers to.
 
     Raises:
-        Exception: As `fastavro.parse_schema`.
+        Exception: If the schema is invalid, as from `fastavro.parse_schema`.
     """
     # fastavro loses the referenced types of a schema that is a union or a name. A record with one
     # field has the same encoding as the field.
@@ -121,7 +121,7 @@ def read_avro_message(data: bytes, parsed_schema: Any) -> object:
 
     Raises:
         ValueError: If bytes follow the value.
-        Exception: As `fastavro.schemaless_reader`, if the bytes do not match the schema.
+        Exception: If the bytes do not match the schema.
     """
     body = io.BytesIO(data)
     record: Any = fastavro.schemaless_reader(body, parsed_schema, None)

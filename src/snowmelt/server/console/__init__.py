@@ -15,6 +15,7 @@ has its own threads and a time limit for each read, so it does not delay ingest.
 `assets`: style sheet and script, in the folder `static`.
 `workers`: child processes for SELECTs, replays, traces and call logs.
 `worker_process`: main module of such a process.
+`object_preview`: first records and columns of an object.
 `check_runner`: runs `doctor` and `check` in child processes, and keeps their results.
 `findings`: problems as sentences with a remedy.
 `site_findings`: problems of a failover group.

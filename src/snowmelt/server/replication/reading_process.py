@@ -1,4 +1,4 @@
-"""The process of a service that reads for followers: states from the catalog, and blobs from the stage.
+"""The process that reads for followers: states from the catalog, and blobs from the stage.
 
 In the process of the service, this work would hold the interpreter lock, and so delay registrations.
 """

@@ -3,6 +3,7 @@
 `table_references`: table references in the text of a query, and the columns it needs.
 `predicates`: predicates for pruning, from the conditions of a query.
 `read_planner`: plan of the files and chunks that a query opens.
-`table_functions`: the table function COPY_HISTORY.
+`cursor`: names, brackets and lists in tokens, and a cursor for DML.
+`typed_values`: VALUES whose rows differ in type.
 `system_views`: history views and INFORMATION_SCHEMA.
 """

@@ -1,4 +1,4 @@
-"""Tokens of statements for Spark: names, brackets, lists, and a cursor for INSERT, UPDATE, DELETE and MERGE."""
+"""Tokens of statements for Spark: names, brackets, lists, and a cursor for DML."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@
 `action`: type and input of such a page.
 `overview`: problems, throughput, freshness and services.
 `channels`: the list of channels, and one channel.
+`channel_reasons`: why a channel is late, and what to do.
 `tables`: the list of tables, and one table.
 `loads`: loads with files and rejects, migrations.
 `runs`: tables of loads and runs.
