@@ -44,6 +44,7 @@ from snowmelt.functions.caller.request_deduplication import (
     BatchWork,
     RequestBuilder,
     SplitRequest,
+    ValueCache,
     get_size_limits,
     get_value_cache,
 )
@@ -180,7 +181,12 @@ class CallPipeline:
         function, options = plan.function, plan.options
         self._plan, self._position, self._call_log, self._clock = plan, position, call_log, clock
         self._budget = CallBudget(plan, position, clock)
-        self._request_builder = RequestBuilder(plan, position, get_value_cache(function))
+        # A dry run has no values for other calls, and counts its calls with an empty cache.
+        if options.dry_run and function.cache_bytes:
+            cache: ValueCache | None = ValueCache(function.cache_bytes)
+        else:
+            cache = get_value_cache(function)
+        self._request_builder = RequestBuilder(plan, position, cache)
         self._response_decoder = ResponseDecoder(
             function.signature.returns,
             plan.zone,

@@ -368,6 +368,25 @@ def test_a_dry_run_calls_nothing_and_tells_what_it_would(service, log):
     assert ledger.records[0].bytes_out > 60
 
 
+def test_a_dry_run_leaves_no_values_in_the_cache_and_takes_none(service, log):
+    log.clear()
+    plan = function_calls.plan(
+        f"{service}/",
+        volatility=Volatility.IMMUTABLE,
+        cache_bytes=1_000_000,
+        max_batch_rows=5,
+        max_in_flight=1,
+    )
+    dry = replace(plan, options=replace(plan.options, dry_run=True))
+    values = ["dry 1", "dry 2"] * 5
+    for _ in range(2):
+        ledger = InMemoryCallLog()
+        assert function_calls.ask(dry, function_calls.rows(values), ledger=ledger) == [None] * 10
+        assert [each.rows_sent for each in ledger.records] == [2, 0]
+        assert function_calls.ask(plan, function_calls.rows(values)) == values
+    assert [len(rows) for _, rows in log.batches] == [2]
+
+
 def test_a_service_that_fails_again_and_again_is_left_alone(service):
     with FaultProxy(service, [parse_fault("403")]) as proxy:
         plan = function_calls.plan(f"{proxy.url}/", max_batch_rows=1, max_in_flight=1)
