@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import signal
 import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,9 +16,7 @@ from fixtures.s3 import Seaweed
 from fixtures.service import KeyPair
 from snowmelt.errors import SnowmeltError
 from snowmelt.failpoints import Failpoint
-from snowmelt.storage.store_factory import open_store
 from support.served_sites import ServedSite, ServedSites, wait_until
-from support.tcp_relay import Relay
 
 pytestmark = pytest.mark.slow
 
@@ -187,56 +183,6 @@ def test_a_living_primary_is_fenced_when_a_follower_is_promoted(sites: ServedSit
     # Until it hears of that, the first site commits rows that it does not report.
     sites.wait_for_role(sites.first, "secondary")
     finish(sites, source)
-
-
-def test_what_a_primary_commits_while_it_is_cut_off_is_not_reported_and_is_listed(
-    tmp_path: Path, key_pair: KeyPair
-) -> None:
-    first, second = (ServedSite(tmp_path / name) for name in ("site1", "site2"))
-    sites = ServedSites(tmp_path, key_pair, first, second)
-    own_url = first.url
-    relays = [Relay(site.services[0].port) for site in sites.sites]
-    for site, relay in zip(sites.sites, relays, strict=True):
-        site.url = f"http://127.0.0.1:{relay.port}"
-    try:
-        sites.start()
-        lag = dt.timedelta(milliseconds=100)
-        key = key_pair.private_pem
-        with snowmelt.Client(own_url, user="loader", private_key=key, max_client_lag=lag) as client:
-            channel = client.open_channel("C", table="demo.public.t")
-            channel.insert_rows([{"id": 1}], offset_token="1")
-            wait_until(lambda: channel.latest_committed_offset_token() == "1", "1 is not reported")
-            for relay in relays:
-                relay.turn_to(None)
-            channel.insert_rows([{"id": 2}], offset_token="2")
-            wait_for_rows(sites, first, 1)
-            second.sql("ALTER FAILOVER GROUP g PRIMARY")
-            # It can ask nobody, so it goes on as a primary.
-            first.kill()
-            first.start()
-            channel.insert_rows([{"id": 3}], offset_token="3")
-            wait_for_rows(sites, first, 2)
-            assert channel.latest_committed_offset_token() == "1"
-        assert sites.read_state(second) == ([1], "1")
-        for site, relay in zip(sites.sites, relays, strict=True):
-            relay.turn_to(site.services[0].port)
-        sites.wait_for_role(first, "secondary")
-        sites.wait_until_equal()
-        assert sites.read_state(first) == ([1], "1")
-        found = first.sql("SHOW DIVERGED CHANGES")
-        rows: list[dict[str, Any]] = [
-            dict(zip(found.columns, row, strict=True)) for row in found.rows
-        ]
-        [tokens] = [json.loads(row["detail"]) for row in rows if row["channel"] == "C"]
-        assert tokens == {"offset_token": "3", "new_offset_token": "1"}
-        blobs = {row["path"]: json.loads(row["detail"]) for row in rows if row["kind"] == "chunk"}
-        assert sum(each["rows"] for each in blobs.values()) == 2
-        stage = open_store(first.settings.stage_url)
-        assert all(stage.head(path) is not None for path in blobs)
-    finally:
-        sites.stop()
-        for relay in relays:
-            relay.close()
 
 
 def test_a_follower_that_is_killed_anywhere_goes_on(sites: ServedSites) -> None:
