@@ -74,7 +74,8 @@ def explain_channel(
     return ChannelReason(
         f"{what}.",
         f"Nothing of its client arrived. Look at the client of user {owner}: is it running, does its"
-        f" source have rows, and what does its log say? It resumes after the offset token.{drop}",
+        f" source have rows, and what does its log say? When it starts again, it resumes after the"
+        f" offset token.{drop}",
     )
 
 

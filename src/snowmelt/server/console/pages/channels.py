@@ -189,7 +189,7 @@ def _render_reason(page: PageRequest, channel: ChannelView, condition: ChannelCo
         "div",
         tag("p", explained.reason),
         tag("p", explained.remedy, class_="remedy"),
-        class_=f"why {'error' if channel.state in {LATE, STALLED} else 'note'}",
+        class_="why error" if channel.state in {LATE, STALLED} else "why",
     )
 
 

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.jobs.leases import list_services
 from snowmelt.catalog.views.activity import BUCKET_S, Activity
+from snowmelt.catalog.views.freshness import is_bookkeeping_channel
 from snowmelt.catalog.views.tables import fetch_tables
 from snowmelt.server.console.findings import list_findings
 from snowmelt.server.console.layout import (
@@ -129,7 +130,8 @@ def _count(page: PageRequest) -> tuple[int, int, int, dt.datetime | None]:
     query = sa.select(sa.func.count()).select_from(
         channels.join(tables, channels.c.table_id == tables.c.table_id)
     )
-    query = restrict(query.where(tables.c.dropped_at.is_(None)), channels.c.table_id)
+    query = query.where(tables.c.dropped_at.is_(None), sa.not_(is_bookkeeping_channel()))
+    query = restrict(query, channels.c.table_id)
     opened = page.connection.execute(query).scalar_one()
     oldest = sa.select(sa.func.min(chunks.c.registered_at, type_=model.UtcTimestamp)).select_from(
         tables.join(

@@ -259,14 +259,18 @@ async def _render_rejected(request: ActionRequest, table: TableName, text: str) 
     if not rows:
         return empty("The error table has no such row.")
     cells: list[list[Child]] = []
-    for at, protocol, source, *values in rows:
+    for at, protocol, source, column, reason, row, token in rows:
         name = str(source)
         if protocol == "copy":
             origin = join("load ", link(name, f"/loads/{segment(name)}"))
         else:
             channel = to_internal_name(name) if name.startswith('"') else name
             origin = join("channel ", link(channel, channel_path(table, channel)))
-        cells.append([_render_value(at), origin, *map(_render_value, values)])
+        when = f"{str(at)[:19]} UTC"
+        data = "" if row is None else tag("code", cut(str(row)), title=str(row)[:2_000])
+        cells.append(
+            [when, origin, *map(_render_value, (column, reason)), data, _render_value(token)]
+        )
     columns = ("rejected at", "origin", "column", "reason", "row", "offset token or file")
     count = format_quantity(len(rows), "row")
     return data_table(columns, cells, caption=f"Error table, {count}, newest first")
