@@ -77,7 +77,9 @@ def _inflate(body: bytes, window_bits: int, max_bytes: int) -> bytes:
         if not member.eof:
             raise BatchInvalid(reason="the compressed body is truncated")
         pieces.append(piece)
-        body = member.unused_data if window_bits == _GZIP_WINDOW_BITS else b""
+        body = member.unused_data
+        if body and window_bits != _GZIP_WINDOW_BITS:
+            raise BatchInvalid(reason="bytes follow the compressed body")
     return b"".join(pieces)
 
 

@@ -197,14 +197,18 @@ def _get_row(batch: pa.RecordBatch, row_index: int) -> dict[str, object]:
 
 
 def _match_columns(schema: pa.Schema, columns: list[TextColumnConverter]) -> list[str | None]:
-    folded = {name.upper(): name for name in reversed(schema.names)}
-    exact = set(schema.names)
-    names = [
-        column.column.name
-        if column.column.name in exact
-        else folded.get(column.column.name.upper())
-        for column in columns
-    ]
+    names: list[str | None] = []
+    for column in columns:
+        wanted = column.column.name
+        found = [name for name in schema.names if name == wanted] or [
+            name for name in schema.names if name.upper() == wanted.upper()
+        ]
+        if len(found) > 1:
+            raise PhaseFailed(
+                reason=f"{len(found)} columns of the file match {column.column.display_name}: "
+                f"{', '.join(found)}"
+            )
+        names.append(found[0] if found else None)
     if all(name is None for name in names):
         listed = ", ".join(schema.names[:20])
         raise PhaseFailed(reason=f"the file has none of the columns; it has {listed}")

@@ -31,6 +31,12 @@ def test_raw_deflate_and_several_members_are_taken():
     assert decompress(gzip.compress(TEXT) * 2, "gzip", max_bytes=10**6) == TEXT * 2
 
 
+def test_bytes_after_a_body_are_refused():
+    for packed in (zlib.compress(TEXT), zlib.compress(TEXT)[2:-4]):
+        with pytest.raises(BatchInvalid, match="bytes follow"):
+            decompress(packed + b"more", "deflate", max_bytes=10**6)
+
+
 def test_a_gateway_that_decompressed_and_left_the_header_is_believed_unless_strict():
     assert decompress(TEXT, "gzip", max_bytes=10**6) == TEXT
     assert decompress(TEXT, "deflate", max_bytes=10**6) == TEXT

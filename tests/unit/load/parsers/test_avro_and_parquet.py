@@ -339,5 +339,9 @@ def test_a_broken_parquet_file_fails_with_its_reason() -> None:
     for data in (parquet(i=[1])[:-9], b"garbage"):
         with pytest.raises(PhaseFailed, match="not a Parquet file, or broken"):
             load("parquet", data, MANY)
+    for names in (["i", "I", "I"], ["s", "S ", "s"]):
+        pq.write_table(pa.table([[1]] * 3, names), file := io.BytesIO())
+        with pytest.raises(PhaseFailed, match="2 columns of the file match"):
+            load("parquet", file.getvalue(), MANY)
     with pytest.raises(PhaseFailed, match="none of the columns; it has q"):
         load("parquet", parquet(q=[1]), MANY)
