@@ -84,7 +84,7 @@ def test_files_are_loaded_as_tasks_and_read_with_streamed_rows(
         assert tuple(lake.sql(change, database="demo").collect()[0]) == done
     words = lake.sql("SELECT n, word FROM numbers WHERE n > 5 ORDER BY n", database="demo")
     assert [(int(n), word) for n, word in words.collect()] == [(6, "word"), (7, "y")]
-    [load] = lake.sql("SELECT * FROM load_history LIMIT 1").collect()
+    [load, *_] = lake.sql("SELECT * FROM load_history ORDER BY start_time").collect()
     assert (load.STATE, load.ROW_COUNT, load.TABLE_NAME) == ("committed", 4, "NUMBERS")
 
 
