@@ -6,8 +6,6 @@ Lag: a client streams rows. For each chunk, the time from its registration at th
 catalog of the secondary has it. Cost: registrations through HTTP with the given rate as the limit, in
 turns without and with a group that a secondary follows. The service does not read the stage. The
 secondary has a catalog on SQLite and runs with niceness 19, because it is another machine in reality.
-Under that load it may fall behind, so the report has the chunks that it lacked when the load ended, and the
-time until it had them.
 Failover: the primary is killed while a client with both addresses streams. From the start of the statement
 PRIMARY until the first commit in the catalog of the new primary, and until the client is told of its first
 committed offset token there.
@@ -140,8 +138,6 @@ def _measure_cost(
 ) -> None:
     rates: dict[str, list[float]] = {"without a group": [], "with a group": []}
     used: dict[str, list[float]] = {kind: [] for kind in rates}
-    lacking: list[int] = []
-    late: list[float] = []
     for _ in range(options.turns):
         for kind in rates:
             with (
@@ -157,10 +153,6 @@ def _measure_cost(
                 count = int(options.per_s * options.cost_seconds)
                 used[kind].append((processor_s(primary.started.pid) - before) / count * 1e6)
                 rates[kind].append(measured.per_s)
-                if kind == "with a group":
-                    chunks, seconds = _measure_backlog(primary, secondary)
-                    lacking.append(chunks)
-                    late.append(seconds)
                 print(name, kind, f"{measured.per_s:,.0f}", f"{used[kind][-1]:.0f} µs", flush=True)
     for kind, found in rates.items():
         report.add(
@@ -173,33 +165,9 @@ def _measure_cost(
             f"{statistics.median(used[kind]):.0f}",
             "",
         )
-    report.add(
-        f"chunks that the secondary lacked when the load ended, {name}",
-        f"{statistics.median(lacking):,.0f} ({min(lacking):,} to {max(lacking):,})",
-        "",
-    )
-    report.add(
-        f"time until it had them, {name}, s",
-        f"{statistics.median(late):.1f} ({min(late):.1f} to {max(late):.1f})",
-        "",
-    )
     medians = {kind: statistics.median(found) for kind, found in rates.items()}
     cost = 1 - medians["with a group"] / medians["without a group"]
     report.add(f"cost of the group in registrations/s, {name}", f"{cost * 100:.1f} %", goal)
-
-
-def _measure_backlog(primary: Running, secondary: Running) -> tuple[int, float]:
-    """Return how many chunks a secondary lacks now, and the seconds until it has them."""
-    began = time.monotonic()
-    wanted = _read_last_seq(primary)
-    database = open_and_upgrade_database(secondary.settings.catalog_url)
-    try:
-        lacking = wanted - _read_seq(database)
-        while _read_seq(database) < wanted:
-            time.sleep(0.01)
-    finally:
-        database.close()
-    return lacking, time.monotonic() - began
 
 
 class _Streaming:

@@ -94,26 +94,6 @@ def test_a_range_ends_where_the_object_ends(
     assert store.get_range("a", offset, length) == expected
 
 
-def test_several_objects_are_read_in_one_call(store: LocalStore | RemoteStore) -> None:
-    contents = {
-        f"{folder}/{name}": f"{folder}{name}".encode() for folder in "abc" for name in "xyz"
-    }
-    for path, content in contents.items():
-        store.put(path, content)
-    paths = [*contents, "a/no", "no/such/object", "a/x"]
-    found = store.get_each(paths, max_bytes=1_000)
-    assert list(found) == [*contents.values(), None, None, b"ax"]
-    assert store.get_each([], max_bytes=1_000) == []
-
-
-def test_a_read_of_several_objects_ends_at_its_limit(store: LocalStore | RemoteStore) -> None:
-    for name in "abcd":
-        store.put(name, b"0123456789")
-    assert store.get_each(list("abcd"), max_bytes=1) == [b"0123456789"]
-    assert store.get_each(list("abcd"), max_bytes=20) == [b"0123456789"] * 2
-    assert store.get_each(list("abcd"), max_bytes=21) == [b"0123456789"] * 3
-
-
 def test_a_negative_range_is_refused(store: LocalStore | RemoteStore) -> None:
     store.put("a", b"0123456789")
     with pytest.raises(ValueError, match="negative"):

@@ -47,7 +47,7 @@ def build_site(folder: Path, seed: int) -> None:
             rows = numbers(row, count)
             row += count
             if chooser.random() < 0.2:
-                house.put_all([(NUMBERS, rows), (SORTED, rows)], channels=[channel], token=str(row))
+                house.put_all([(NUMBERS, rows), (SORTED, rows)], channel=channel, token=str(row))
             else:
                 house.put(rows, channel=channel, token=str(row))
             if part == 5:

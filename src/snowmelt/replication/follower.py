@@ -66,9 +66,6 @@ _LEASE_TTL_S = 10.0
 _PEER_INTERVAL_S = 2.0
 # Between the begins of two pulls. Each pull costs the primary a transaction, however few changes it has.
 _MIN_PULL_INTERVAL_S = 0.1
-# After a state of this size: under load, rarer and larger states cost less.
-_LARGE_STATE_BYTES = 64 << 10
-_LARGE_STATE_INTERVAL_S = 0.3
 _SPOOL_BYTES = 8 << 20
 
 
@@ -193,9 +190,7 @@ class SiteWorker:
             self._take_state(group, transport, response)
         else:
             self._note_unchanged(response)
-        is_large = response.content_bytes >= _LARGE_STATE_BYTES
-        interval_s = _LARGE_STATE_INTERVAL_S if is_large else _MIN_PULL_INTERVAL_S
-        return max(began + interval_s - self._clock.monotonic(), 0.0)
+        return max(began + _MIN_PULL_INTERVAL_S - self._clock.monotonic(), 0.0)
 
     def _note_unchanged(self, response: PullResponse) -> None:
         """Record that the state is that of the primary now."""

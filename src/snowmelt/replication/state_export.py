@@ -1,12 +1,7 @@
 """States of a primary, as differences to what a follower has.
 
 A state is what one transaction of the catalog sees. The rows to send are those whose keys the triggers
-have recorded since the follower's state, and those of registrations, which the triggers do not record:
-
-* A table with new chunks has a greater `last_seq` than at the follower. Registrations of a table take
-  sequences under the lock of its row, so a transaction that sees one also sees all smaller ones.
-* A channel that has advanced is named in a new chunk, or in the key of a commit without rows.
-* If clean-up has deleted some of the new chunks, all channels of their table are sent.
+have recorded since the follower's state. Chunks are found by the commit sequences of their tables.
 """
 
 from __future__ import annotations
@@ -14,12 +9,10 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, BinaryIO, cast
 
-import msgspec
 import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
@@ -28,7 +21,6 @@ from snowmelt.backup.catalog_tables import RowConverter, read_last_id, stored_fo
 from snowmelt.backup.creation import BackupSource, make_sealing_converters
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import SCHEMA_VERSION
-from snowmelt.catalog.db.dialect import encode_rows, make_rows_source
 from snowmelt.catalog.db.replication_triggers import parse_row_key
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects import failover_groups
@@ -58,12 +50,6 @@ _SLOT_TTL = dt.timedelta(days=1)
 
 _CHANGED = model.changed_rows
 _SLOTS = model.replica_slots
-_CHANNELS = model.channels
-_NAME_COLUMNS = ("table_id", "name")
-_SELECT_UNNUMBERED = sa.select(_CHANGED.c.change_id).where(_CHANGED.c.point.is_(None)).limit(1)
-_SELECT_SEQUENCES = sa.select(model.tables.c.table_id, model.tables.c.last_seq)
-_SELECT_SEQUENCE_SUM = sa.select(sa.func.sum(model.tables.c.last_seq))
-_decode_channels = msgspec.json.Decoder(list[tuple[str, int, int, str | None, str | None]]).decode
 
 
 class StateSource:
@@ -87,25 +73,13 @@ class StateSource:
                 or group.epoch != request.epoch
                 or group.point != request.point
                 or (group.kind == "FAILOVER" and slots[request.site].protected_from is None)
-                or _has_unnumbered_changes(connection, request.sequences)
+                or _has_unnumbered_changes(connection)
             )
 
     def respond(self, request: PullRequest) -> tuple[PullResponse, BinaryIO | None]:
         """Confirm what the follower has, and return the next state and the file with its content.
 
         The caller closes the file.
-
-        Raises:
-            UserError: If the group does not allow the site.
-            GroupConflict: If `begin_state` or `export_state` raises it.
-        """
-        response = self.begin_state(request)
-        return response, self.export_state(request, response) if response.has_changes else None
-
-    def begin_state(self, request: PullRequest) -> PullResponse:
-        """Confirm what the follower has, and number the next state.
-
-        If the response has changes, `export_state` adds them.
 
         Raises:
             UserError: If the group does not allow the site.
@@ -126,29 +100,21 @@ class StateSource:
                 )
                 return PullResponse(
                     role=group.role, epoch=group.epoch, group=group.name, handed_over=is_heir
-                )
+                ), None
             failover_groups.require_known_sites(group.settings, request.site)
             if request.epoch > group.epoch:
                 failover_groups.require_failover(group, request.site)
                 # The follower was promoted, so this site is not the primary any longer.
                 failover_groups.fence(connection, request.url)
-                return PullResponse(role=SiteRole.FENCED, epoch=group.epoch, group=group.name)
-            response = self._number_state(connection, group, request)
+                return PullResponse(role=SiteRole.FENCED, epoch=group.epoch, group=group.name), None
+            response = self._begin_state(connection, group, request)
             failpoints.hit_failpoint(Failpoint.REPLICA_CONFIRMED)
         if response.handed_over:
             failpoints.hit_failpoint(Failpoint.REPLICA_RESIGNED)
         elif request.closes:
             failpoints.hit_failpoint(Failpoint.REPLICA_CLOSED)
-        return response
-
-    def export_state(self, request: PullRequest, response: PullResponse) -> BinaryIO | None:
-        """Add the content of the state to the response, or return a file with a large one.
-
-        Works in another process than `begin_state`, too. The caller closes the file.
-
-        Raises:
-            GroupConflict: If the site has another epoch than at `begin_state`.
-        """
+        if request.keeps or response.handed_over:
+            return response, None
         file = cast("BinaryIO", tempfile.SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115 - the caller closes it
         try:
             with self._source.database.reading() as connection:
@@ -161,10 +127,10 @@ class StateSource:
             file.seek(0)
             response.content = file.read()
             file.close()
-            return None
-        return file
+            return response, None
+        return response, file
 
-    def _number_state(
+    def _begin_state(
         self, connection: sa.Connection, group: FailoverGroup, request: PullRequest
     ) -> PullResponse:
         now = self._source.clock.now()
@@ -204,9 +170,7 @@ class StateSource:
         if not is_whole:
             failover_groups.save_reported_channels(connection, request.site, request.reported)
         is_current = not is_whole and request.point == group.point
-        has_changes = (
-            is_whole or not is_current or _has_unnumbered_changes(connection, request.sequences)
-        )
+        has_changes = is_whole or not is_current or _has_unnumbered_changes(connection)
         if request.closes and is_current and group.kind == "FAILOVER":
             if group.role is SiteRole.PRIMARY:
                 failover_groups.close_primary(connection)
@@ -265,11 +229,6 @@ class StateSource:
         response: PullResponse,
         file: BinaryIO,
     ) -> None:
-        group = failover_groups.find_group(connection)
-        if group is None or group.epoch != response.epoch:
-            raise failover_groups.GroupConflict(
-                reason="This site got another epoch during the request"
-            )
         key = X25519PublicKey.from_public_bytes(base64.b64decode(request.public_key))
         converters = make_sealing_converters(connection, self._source, key)
         frames: Iterator[Frame]
@@ -300,16 +259,9 @@ def _hold_name(site: str) -> str:
     return f"replica {site}"
 
 
-def _has_unnumbered_changes(connection: sa.Connection, sequences: Mapping[int, int]) -> bool:
-    """Return True if the catalog has changes that are in no state, or chunks that a follower lacks.
-
-    A follower that has all recorded changes has the same tables, and their sequences only grow. So
-    equal sums mean equal sequences.
-    """
-    if connection.execute(_SELECT_UNNUMBERED).first() is not None:
-        return True
-    total = connection.execute(_SELECT_SEQUENCE_SUM).scalar()
-    return (total or 0) != sum(sequences.values())
+def _has_unnumbered_changes(connection: sa.Connection) -> bool:
+    query = sa.select(_CHANGED.c.change_id).where(_CHANGED.c.point.is_(None)).limit(1)
+    return connection.execute(query).first() is not None
 
 
 def _export_all(
@@ -337,103 +289,35 @@ def _export_changes(
         .where(sa.or_(_CHANGED.c.point > since, _CHANGED.c.point.is_(None)))
         .distinct()
     )
-    keys: dict[str, set[tuple[Any, ...]]] = {}
+    keys: dict[str, list[str]] = {}
     for name, key in connection.execute(query):
-        keys.setdefault(name, set()).add(parse_row_key(model.metadata.tables[name], key))
-    new_chunks = _find_new_chunks(connection, sequences)
-    keys.setdefault(model.tables.name, set()).update((each.table_id,) for each in new_chunks)
-    advanced = _AdvancedChannels()
-    advanced.names.update(key[:2] for key in keys.get(model.rowless_commits.name, ()))
+        keys.setdefault(name, []).append(key)
     for table in model.list_portable_tables():
-        if table is model.channels:
+        changed = [parse_row_key(table, key) for key in keys.get(table.name, ())]
+        is_chunks = table is model.chunks
+        if not changed and not (is_chunks and keys.get(model.tables.name)):
             continue
-        changed = keys.get(table.name, ())
-        has_new = table is model.chunks and new_chunks
-        if not changed and not has_new:
-            continue
+        stored = stored_form(table)
         yield _make_header(connection, table)
-        yield from _export_keys(connection, table, changed, converters.get(table.name))
-        if has_new:
-            yield from _export_new_chunks(connection, new_chunks, advanced)
-    # The chunks name the channels.
-    channels = keys.get(model.channels.name, set())
-    channels |= advanced.find_keys(connection)
-    if channels:
-        yield _make_header(connection, model.channels)
-        yield from _export_keys(connection, model.channels, channels, None)
-
-
-def _export_keys(
-    connection: sa.Connection,
-    table: sa.Table,
-    keys: Collection[tuple[Any, ...]],
-    convert: RowConverter | None,
-) -> Iterator[Frame]:
-    """Yield the rows of some keys, and the keys without a row."""
-    stored = stored_form(table)
-    missing = set(keys)
-    names = [column.name for column in table.primary_key]
-    key_columns = [stored.c[name] for name in names]
-    remaining = iter(keys)
-    while some := list(islice(remaining, _KEYS_PER_QUERY)):
-        condition = (
-            key_columns[0].in_([key[0] for key in some])
-            if len(names) == 1
-            else sa.tuple_(*key_columns).in_(some)
-        )
-        rows = connection.execute(sa.select(stored).where(condition)).mappings().all()
-        missing -= {tuple(row[name] for name in names) for row in rows}
-        yield from _make_row_frames(rows, convert)
-    if missing:
-        yield DeletedKeys([list(key) for key in missing])
-
-
-@dataclass(frozen=True, slots=True)
-class _NewChunks:
-    """Sequences of a table that a follower lacks: from `start`, exclusive, to `end`, inclusive."""
-
-    table_id: int
-    start: int
-    end: int
-
-
-def _find_new_chunks(connection: sa.Connection, sequences: Mapping[int, int]) -> list[_NewChunks]:
-    return [
-        _NewChunks(table_id, sequences.get(table_id, 0), last_seq)
-        for table_id, last_seq in connection.execute(_SELECT_SEQUENCES)
-        if last_seq > sequences.get(table_id, 0)
-    ]
-
-
-@dataclass(slots=True)
-class _AdvancedChannels:
-    """Channels that registrations have advanced: names with their table IDs, and whole tables."""
-
-    names: set[tuple[int, str]] = field(default_factory=set)
-    table_ids: set[int] = field(default_factory=set)
-
-    def find_keys(self, connection: sa.Connection) -> set[tuple[Any, ...]]:
-        """Return the primary keys of the channels that exist."""
-        found: set[tuple[Any, ...]] = set()
-        if self.names:
-            given = make_rows_source(
-                connection.dialect.name,
-                sa.column("table_id", sa.BigInteger),
-                sa.column("name", sa.Text),
+        convert = converters.get(table.name)
+        missing = set(changed)
+        names = [column.name for column in table.primary_key]
+        key_columns = [stored.c[name] for name in names]
+        for start in range(0, len(changed), _KEYS_PER_QUERY):
+            some = changed[start : start + _KEYS_PER_QUERY]
+            condition = (
+                key_columns[0].in_([key[0] for key in some])
+                if len(names) == 1
+                else sa.tuple_(*key_columns).in_(some)
             )
-            same = sa.and_(
-                _CHANNELS.c.table_id == given.c.table_id, _CHANNELS.c.name == given.c.name
-            )
-            query = sa.select(_CHANNELS.c.channel_id).select_from(given.join(_CHANNELS, same))
-            found.update(
-                map(tuple, connection.execute(query, encode_rows(_NAME_COLUMNS, self.names)))
-            )
-        if self.table_ids:
-            query = sa.select(_CHANNELS.c.channel_id).where(
-                _CHANNELS.c.table_id.in_(sorted(self.table_ids))
-            )
-            found.update(map(tuple, connection.execute(query)))
-        return found
+            rows = connection.execute(sa.select(stored).where(condition)).mappings().all()
+            missing -= {tuple(row[name] for name in names) for row in rows}
+            yield from _make_row_frames(rows, convert)
+        if is_chunks:
+            table_ids = [parse_row_key(model.tables, key)[0] for key in keys.get("tables", ())]
+            yield from _export_new_chunks(connection, stored, table_ids, sequences)
+        if missing:
+            yield DeletedKeys([list(key) for key in missing])
 
 
 def _make_header(connection: sa.Connection, table: sa.Table) -> TableHeader:
@@ -442,28 +326,18 @@ def _make_header(connection: sa.Connection, table: sa.Table) -> TableHeader:
 
 
 def _export_new_chunks(
-    connection: sa.Connection, new_chunks: Iterable[_NewChunks], advanced: _AdvancedChannels
+    connection: sa.Connection,
+    stored: sa.TableClause,
+    table_ids: Iterable[int],
+    sequences: Mapping[int, int],
 ) -> Iterator[Frame]:
-    stored = stored_form(model.chunks)
-    names = [column.name for column in stored.c]
-    channels_at, retired_at = names.index("channels"), names.index("retired_at")
-    for each in new_chunks:
+    for table_id in table_ids:
         query = sa.select(stored).where(
-            stored.c.table_id == each.table_id,
-            stored.c.seq > each.start,
-            stored.c.seq <= each.end,
+            stored.c.table_id == table_id,
+            stored.c.seq > sequences.get(table_id, 0),
+            stored.c.retired_at.is_(None),
         )
-        count = 0
-        if each.end - each.start > _ROWS_PER_FRAME:
-            query = query.execution_options(yield_per=_ROWS_PER_FRAME)
-        for rows in connection.execute(query).partitions(_ROWS_PER_FRAME):
-            count += len(rows)
-            for row in rows:
-                for channel, *_ in _decode_channels(row[channels_at]):
-                    advanced.names.add((each.table_id, channel))
-            yield TableRows([list(row) for row in rows if row[retired_at] is None])
-        if count < each.end - each.start:
-            advanced.table_ids.add(each.table_id)
+        yield from _make_row_frames(connection.execute(query).mappings(), None)
 
 
 def _make_row_frames(

@@ -124,7 +124,6 @@ class ServiceComponents:
         self.decoder_pool.close()
         self.queries.close()
         self.engine_commits.close()
-        self.replication.close()
         self.iceberg_threads.shutdown()
         self.threads.shutdown()
         self.database.close()

@@ -72,16 +72,11 @@ class RequestProcess:
 
     def request(self, request: bytes, timeout_s: float) -> ProcessResponse | None:
         """Send a request and return the response, or None if the process has ended or timed out."""
-        body = self.exchange(request, timeout_s)
-        return None if body is None else msgspec.json.decode(body, type=ProcessResponse)
-
-    def exchange(self, request: bytes, timeout_s: float) -> bytes | None:
-        """Send a message and return the next one, or None if the process has ended or timed out."""
         with contextlib.suppress(BrokenPipeError):
             write_message(self._requests, request)
         body = self._receive(timeout_s)
         if body is not None:
-            return body
+            return msgspec.json.decode(body, type=ProcessResponse)
         self.stop()
         if not self.timed_out:
             _log.warning("%s ended with status %d", self._module, self._process.returncode)

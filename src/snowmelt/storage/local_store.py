@@ -20,8 +20,6 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 
 from snowmelt.errors import (
@@ -361,27 +359,6 @@ class LocalStore:
         with self._opening_file(path) as (file, status):
             return _read_range(file, 0, status.st_size)
 
-    def get_each(self, paths: Sequence[str], *, max_bytes: int) -> Sequence[bytes | None]:
-        """Return the first of some objects. Opens the folder of adjacent paths once."""
-        found: list[bytes | None] = []
-        size = 0
-        for parents, group in groupby(map(split_path, paths), key=itemgetter(slice(-1))):
-            some = list(group)
-            try:
-                with (
-                    self._translating_errors("/".join(parents)),
-                    self._opening_folder(parents) as folder,
-                ):
-                    for parts in some:
-                        if size >= max_bytes:
-                            return found
-                        content = _read_file_or_none(parts[-1], folder)
-                        size += len(content or b"")
-                        found.append(content)
-            except ObjectMissing:
-                found += [None] * len(some)
-        return found
-
     def get_range(self, path: str, offset: int, length: int) -> bytes:
         """Return up to `length` bytes from `offset`, fewer at the end of the object."""
         if offset < 0 or length < 0:
@@ -681,20 +658,6 @@ def _write_new_file(folder: int, name: str, data: BytesLike) -> None:
         rest = memoryview(data).cast("B")
         while rest:
             rest = rest[os.write(file, rest[:_MAX_WRITE_BYTES]) :]
-    finally:
-        os.close(file)
-
-
-def _read_file_or_none(name: str, folder: int) -> bytes | None:
-    try:
-        file = os.open(name, _OPEN_FILE_FLAGS, dir_fd=folder)
-    except FileNotFoundError:
-        return None
-    try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise PathRefused(path=name, reason="it is not a regular file")
-        return _read_range(file, 0, status.st_size)
     finally:
         os.close(file)
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -48,7 +47,6 @@ _MAX_IN_MEMORY_BYTES = 8 * 1024 * 1024
 _MIN_PART_BYTES = 8 * 1024 * 1024
 _MAX_PARTS = 9_000
 _MAX_CONCURRENT_PARTS = 4
-_MAX_PARALLEL_READS = 8
 # Maximum size of conditional puts: each is a single request, which obstore holds in memory.
 MAX_CREATE_ONLY_BYTES = 64 * 1024 * 1024
 
@@ -199,26 +197,6 @@ class RemoteStore:
         split_path(path)
         with self._translating_errors(path):
             return obstore.get(self._store, path).bytes().to_bytes()
-
-    def get_each(self, paths: Sequence[str], *, max_bytes: int) -> Sequence[bytes | None]:
-        """Return the first of some objects, several at once."""
-        found: list[bytes | None] = []
-        size = 0
-        with ThreadPoolExecutor(_MAX_PARALLEL_READS) as threads:
-            for start in range(0, len(paths), _MAX_PARALLEL_READS):
-                some = paths[start : start + _MAX_PARALLEL_READS]
-                for content in threads.map(self._get_or_none, some):
-                    if size >= max_bytes:
-                        return found
-                    size += len(content or b"")
-                    found.append(content)
-        return found
-
-    def _get_or_none(self, path: str) -> bytes | None:
-        try:
-            return self.get(path)
-        except ObjectMissing:
-            return None
 
     def get_range(self, path: str, offset: int, length: int) -> bytes:
         """Return up to `length` bytes from `offset`, fewer at the end of the object."""

@@ -132,16 +132,6 @@ class Store(Protocol):
             StageUnavailable: If the store does not respond.
         """
 
-    def get_each(self, paths: Sequence[str], *, max_bytes: int) -> Sequence[bytes | None]:
-        """Return the first of some objects, until they have `max_bytes`; None for a missing one.
-
-        Returns at least one object, unless there are no paths.
-
-        Raises:
-            PathRefused: If a path is invalid.
-            StageUnavailable: If the store does not respond.
-        """
-
     def get_range(self, path: str, offset: int, length: int) -> bytes:
         """Return up to `length` bytes from `offset`, fewer at the end of the object.
 

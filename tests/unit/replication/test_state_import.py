@@ -80,6 +80,24 @@ STATEMENTS = (
 )
 
 
+@pytest.fixture(
+    params=[
+        "sqlite to sqlite",
+        pytest.param("sqlite to postgres", marks=pytest.mark.postgres),
+        pytest.param("postgres to sqlite", marks=pytest.mark.postgres),
+    ]
+)
+def sites(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TwoSites]:
+    """Two sites whose catalogs are on these databases."""
+    urls = [
+        None if kind == "sqlite" else str(request.getfixturevalue("postgres_url"))
+        for kind in request.param.split(" to ")
+    ]
+    found = TwoSites(tmp_path, urls[0], urls[1])
+    yield found
+    found.close()
+
+
 @contextlib.contextmanager
 def open_process(site: Site) -> Iterator[Database]:
     """Open the catalog of a site as another process does."""

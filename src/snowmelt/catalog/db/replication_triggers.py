@@ -3,9 +3,6 @@
 A trigger sees every write, so no statement of the catalog can forget to be replicated. An installation
 without a failover group has none, and pays nothing.
 
-Registrations record nothing. An export finds new chunks by the commit sequences of their tables, and
-the channels that they advance by the names in the chunks.
-
 Creating a trigger is also the fence. Both databases wait for open transactions that have written to the
 table, and every later write sees the trigger. So once the transaction that rejects writes has
 committed, no earlier writer can still commit.
@@ -27,25 +24,8 @@ READ_ONLY_MESSAGE = "this site does not accept writes"
 
 _SELECT_ROLE = sa.select(model.failover_groups.c.role)
 _PREFIX = "snowmelt_"
-# New chunks are found by their sequences.
-_UNRECORDED_INSERTS = frozenset({model.chunks.name})
-# Columns that a registration changes, and the change that only a registration makes. Such an update
-# is found by the new chunk, or by the key of the commit without rows.
-_REGISTRATION_COLUMNS = {
-    model.tables.name: frozenset({"last_seq"}),
-    model.channels.name: frozenset(
-        {
-            *("row_sequencer", "offset_token", "last_client_sequencer", "last_path"),
-            *("last_chunk_offset", "last_chunk_md5", "last_key_id", "last_commit_at"),
-            *("rows", "bytes"),
-        }
-    ),
-}
-_IS_REGISTRATION = {
-    model.tables.name: "NEW.last_seq > OLD.last_seq",
-    model.channels.name: "NEW.row_sequencer > OLD.row_sequencer AND (NEW.last_path {differs} OLD.last_path "
-    "OR NEW.last_chunk_offset {differs} OLD.last_chunk_offset)",
-}
+# New chunks are found by their sequence, so that a registration does not record each.
+_CHUNKS = model.chunks.name
 # Leases are local to a site, and a read-only site must still write them.
 _UNGUARDED_TABLES = frozenset({model.leases.name})
 _OPERATIONS = ("INSERT", "UPDATE", "DELETE")
@@ -137,10 +117,13 @@ def parse_row_key(table: sa.Table, key: str) -> tuple[Any, ...]:
 
 def _record_on_sqlite(connection: sa.Connection, table: sa.Table) -> None:
     for operation in _OPERATIONS:
-        if operation == "INSERT" and table.name in _UNRECORDED_INSERTS:
-            continue
         rows = {"INSERT": ("NEW",), "UPDATE": ("OLD", "NEW"), "DELETE": ("OLD",)}[operation]
-        condition = _update_condition(table, "IS NOT") if operation == "UPDATE" else None
+        condition = ""
+        if table.name == _CHUNKS:
+            if operation == "INSERT":
+                continue
+            if operation == "UPDATE":
+                condition = "WHEN OLD.quarantine_reason IS NOT NEW.quarantine_reason "
         columns = _key_columns(table)
         inserts = []
         for row in rows:
@@ -155,7 +138,7 @@ def _record_on_sqlite(connection: sa.Connection, table: sa.Table) -> None:
         _execute(
             connection,
             f"CREATE TRIGGER {_PREFIX}record_{table.name}_{operation.lower()} AFTER {operation} "
-            f"ON {table.name} {_when(condition)}BEGIN {' '.join(inserts)} END",
+            f"ON {table.name} {condition}BEGIN {' '.join(inserts)} END",
         )
 
 
@@ -171,53 +154,38 @@ def _record_on_postgres(connection: sa.Connection, table: sa.Table) -> None:
             f"SELECT DISTINCT '{table.name}', jsonb_build_array({values})::text FROM {source} r;"
         )
 
-    def create_function(name: str, body: str) -> None:
+    if table.name == _CHUNKS:
         _execute(
             connection,
-            f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-            f"{body} RETURN NULL; END $$",
+            f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            f"{insert('(SELECT OLD.*)')} RETURN NULL; END $$",
         )
-
-    create_function(
-        function,
+        changed = "WHEN (OLD.quarantine_reason IS DISTINCT FROM NEW.quarantine_reason) "
+        for operation, condition in (("UPDATE", changed), ("DELETE", "")):
+            _execute(
+                connection,
+                f"CREATE TRIGGER {function}_{operation.lower()} AFTER {operation} ON {table.name} "
+                f"FOR EACH ROW {condition}EXECUTE FUNCTION {function}()",
+            )
+        return
+    _execute(
+        connection,
+        f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
         f"IF TG_OP = 'INSERT' THEN {insert('new_rows')} "
         f"ELSIF TG_OP = 'DELETE' THEN {insert('old_rows')} "
-        f"ELSE {insert('(SELECT * FROM old_rows UNION ALL SELECT * FROM new_rows)')} END IF;",
+        f"ELSE {insert('(SELECT * FROM old_rows UNION ALL SELECT * FROM new_rows)')} END IF; "
+        "RETURN NULL; END $$",
     )
-    condition = _update_condition(table, "IS DISTINCT FROM")
-    if condition is not None:
-        # Only triggers of rows have conditions. They are checked without a call of the function.
-        create_function(f"{function}_row", insert("(SELECT (OLD).* UNION ALL SELECT (NEW).*)"))
     for operation, tables in (
         ("INSERT", "NEW TABLE AS new_rows"),
         ("UPDATE", "OLD TABLE AS old_rows NEW TABLE AS new_rows"),
         ("DELETE", "OLD TABLE AS old_rows"),
     ):
-        if operation == "INSERT" and table.name in _UNRECORDED_INSERTS:
-            continue
-        action = f"REFERENCING {tables} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
-        if operation == "UPDATE" and condition is not None:
-            action = f"FOR EACH ROW {_when(condition)}EXECUTE FUNCTION {function}_row()"
         _execute(
             connection,
-            f"CREATE TRIGGER {function}_{operation.lower()} AFTER {operation} ON {table.name} {action}",
+            f"CREATE TRIGGER {function}_{operation.lower()} AFTER {operation} ON {table.name} "
+            f"REFERENCING {tables} FOR EACH STATEMENT EXECUTE FUNCTION {function}()",
         )
-
-
-def _update_condition(table: sa.Table, differs: str) -> str | None:
-    """Return which updates of a table are recorded, as SQL. None: all of them."""
-    if table is model.chunks:
-        # Each site retires its chunks by itself.
-        return f"OLD.quarantine_reason {differs} NEW.quarantine_reason"
-    if table.name not in _REGISTRATION_COLUMNS:
-        return None
-    others = (each.name for each in table.c if each.name not in _REGISTRATION_COLUMNS[table.name])
-    changed = " OR ".join(f'OLD."{name}" {differs} NEW."{name}"' for name in others)
-    return f"NOT ({_IS_REGISTRATION[table.name].format(differs=differs)}) OR {changed}"
-
-
-def _when(condition: str | None) -> str:
-    return "" if condition is None else f"WHEN ({condition}) "
 
 
 def _key_columns(table: sa.Table) -> Sequence[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
@@ -25,22 +26,9 @@ from snowmelt.errors import (
     PrivilegeMissing,
     SnowmeltError,
 )
-from snowmelt.replication.protocol import (
-    READ_BYTES,
-    PullRequest,
-    ReadBlobsRequest,
-    ReadRequest,
-    ReadResponse,
-)
 from snowmelt.schema.types import to_display_name
 from snowmelt.server.error_responses import ServerResponse
 from snowmelt.server.middleware import AuthenticatedRequest, PostRoute
-from snowmelt.server.replication.reading_process import (
-    BlobsMessage,
-    ExportMessage,
-    ReadingProcess,
-    ReadingResponse,
-)
 from snowmelt.server.streaming_routes import decode_message
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import Store
@@ -50,6 +38,7 @@ from snowmelt.wire.sites import (
     READ_BLOBS_PATH,
     READ_PATH,
     STATE_PATH,
+    STATES_FOLDER,
     SiteState,
 )
 
@@ -57,9 +46,9 @@ if TYPE_CHECKING:
     from snowmelt.backup.creation import BackupSource
     from snowmelt.replication.state_export import StateSource
 
+_BLOCK_BYTES = 1 << 20
 _MAX_WAIT_S = 10.0
 _POLL_S = 0.05
-_MAX_POLL_S = 0.5
 
 
 class ReplicationRoutes:
@@ -82,15 +71,10 @@ class ReplicationRoutes:
         self._keyring = keyring
         self._clock = clock
         self._threads = threads
-        self._reading = ReadingProcess(settings)
         self._lock = threading.Lock()
         self._states: tuple[BackupSource, StateSource] | None = None
         # Paths of contents in the stage that followers read in pieces, by site.
         self._contents: dict[str, str] = {}
-
-    def close(self) -> None:
-        """Stop the process that reads for followers. Its requests fail."""
-        self._reading.close()
 
     def make_post_routes(self) -> dict[str, PostRoute]:
         """Return the routes by path, without trailing slash."""
@@ -111,7 +95,7 @@ class ReplicationRoutes:
 
     async def read_blobs(self, call: AuthenticatedRequest) -> ServerResponse:
         """Return whole blobs."""
-        return await self._respond(self._read_blobs(call))
+        return await self._respond(self._run(partial(self._read_blobs, call)))
 
     async def describe_site(self, call: AuthenticatedRequest) -> ServerResponse:
         """Return the role and the epoch of this site."""
@@ -129,35 +113,28 @@ class ReplicationRoutes:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def _pull(self, call: AuthenticatedRequest) -> bytes:
+        from snowmelt.replication.protocol import PullRequest
+
         request = decode_message(call.body, PullRequest)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._threads, self._require_privilege, call)
         states = await loop.run_in_executor(self._threads, self._open)
         until = loop.time() + min(request.wait_s, _MAX_WAIT_S)
-        while True:
-            began = loop.time()
-            has_news = await loop.run_in_executor(self._threads, states.has_news, request)
-            if has_news or loop.time() >= until:
+        while not await loop.run_in_executor(self._threads, states.has_news, request):
+            if loop.time() >= until:
                 break
-            # A check reads all tables, so it takes longer if there are thousands.
-            pause_s = max(_POLL_S, 10 * (loop.time() - began))
-            await asyncio.sleep(min(pause_s, _MAX_POLL_S))
+            await asyncio.sleep(_POLL_S)
 
-        response = await loop.run_in_executor(self._threads, states.begin_state, request)
-        if not request.keeps:
-            # The follower has read everything that it asked for before.
-            await loop.run_in_executor(self._threads, self._delete_content, request.site)
-        if not response.has_changes:
+        def respond() -> bytes:
+            response, file = states.respond(request)
+            if not request.keeps:
+                # The follower has read everything that it asked for before.
+                self._delete_content(request.site)
+            if file is not None:
+                response.content_path = self._keep(request.site, file)
             return msgspec.msgpack.encode(response)
-        read = await self._read_in_process(ExportMessage(request, response))
-        if read.content_path is not None:
-            with self._lock:
-                self._contents[request.site] = read.content_path
-        return read.body
 
-    async def _read_in_process(self, message: ExportMessage | BlobsMessage) -> ReadingResponse:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._reading.threads, self._reading.read, message)
+        return await loop.run_in_executor(self._threads, respond)
 
     def _delete_content(self, site: str) -> None:
         with self._lock:
@@ -165,7 +142,25 @@ class ReplicationRoutes:
         if path is not None:
             self._stage.delete(path)
 
+    def _keep(self, site: str, file: BinaryIO) -> str:
+        """Write a content to the stage, where all services of this site can read it."""
+        path = f"{STATES_FOLDER}/{secrets.token_hex(16)}"
+        writer = self._stage.open_writer(path)
+        try:
+            with file:
+                file.seek(0)
+                while block := file.read(_BLOCK_BYTES):
+                    writer.write(block)
+            writer.finish()
+        finally:
+            writer.abort()
+        with self._lock:
+            self._contents[site] = path
+        return path
+
     def _read(self, call: AuthenticatedRequest) -> bytes:
+        from snowmelt.replication.protocol import READ_BYTES, ReadRequest, ReadResponse
+
         request = decode_message(call.body, ReadRequest)
         self._require_privilege(call)
         length = max(min(request.length, READ_BYTES), 0)
@@ -183,12 +178,24 @@ class ReplicationRoutes:
             return msgspec.msgpack.encode(ReadResponse(-1))
         return msgspec.msgpack.encode(ReadResponse(found.size, content))
 
-    async def _read_blobs(self, call: AuthenticatedRequest) -> bytes:
+    def _read_blobs(self, call: AuthenticatedRequest) -> bytes:
+        from snowmelt.replication.protocol import READ_BYTES, ReadBlobsRequest, ReadBlobsResponse
+
         request = decode_message(call.body, ReadBlobsRequest)
-        await asyncio.get_running_loop().run_in_executor(
-            self._threads, self._require_privilege, call
-        )
-        return (await self._read_in_process(BlobsMessage(request.paths))).body
+        self._require_privilege(call)
+        contents: list[bytes | None] = []
+        remaining = READ_BYTES
+        for path in request.paths:
+            if remaining <= 0:
+                break
+            try:
+                content = self._stage.get(path)
+            except ObjectMissing:
+                contents.append(None)
+            else:
+                remaining -= len(content)
+                contents.append(content)
+        return msgspec.msgpack.encode(ReadBlobsResponse(contents))
 
     def _describe(self) -> bytes:
         with self._database.reading() as connection:
