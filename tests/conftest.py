@@ -50,7 +50,7 @@ _patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Half an hour is what all tests have together; benchmarks and reviews try more. The same examples in
 # each run: what a change breaks is told apart from what nobody has tried yet, for which there
 # is --hypothesis-profile=search.
-settings.register_profile("thorough", _patient, max_examples=40, derandomize=True)
+settings.register_profile("thorough", _patient, max_examples=30, derandomize=True)
 settings.register_profile("fast", _patient, max_examples=10, derandomize=True)
 settings.register_profile("search", _patient, max_examples=300)
 settings.load_profile("thorough")

@@ -144,7 +144,7 @@ def test_random_changes_beside_a_stream_migrations_and_compaction(
                 # A compaction has replaced files that the change has read.
                 continue
             commits += 1
-            if commits == 10:
+            if commits == 6:
                 break
     finally:
         stream.stopped.set()

@@ -377,4 +377,4 @@ def test_rows_are_there_once_and_in_order_whatever_happens(tmp_path: Path) -> No
         )
     finally:
         house.embedded.close()
-    assert house.steps >= 4000
+    assert house.steps >= EXAMPLES * STEPS // 2

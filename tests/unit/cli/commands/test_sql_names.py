@@ -50,8 +50,8 @@ def test_the_most_similar_visible_name_is_suggested(ask: Callable[..., str]) -> 
         f"Table DEMO.PUBLIC.EVENTS {NOT_FOUND}"
     )
     history = "demo.INFORMATION_SCHEMA.COPY_HISTORY(TABLE_NAME => 'people', START_TIME => now())"
-    assert ask("sql", f"SELECT * FROM TABLE({history}) WHERE demo.public.midle(1) > 0") == (
-        f"Function DEMO.PUBLIC.MIDLE {NOT_FOUND} Did you mean DEMO.PUBLIC.MIDDLE?"
+    assert ask("sql", f"SELECT * FROM TABLE({history}) WHERE demo.public.middles(1) > 0") == (
+        f"Function DEMO.PUBLIC.MIDDLES {NOT_FOUND} Did you mean DEMO.PUBLIC.MIDDLE?"
     )
     # The same name in another schema.
     assert ask("sql", "DROP TABLE demo.public2.people", *reading) == (
