@@ -139,7 +139,12 @@ def make_failure(error: Exception, what: str) -> ProcessResponse:
         _log.error("%s failed", what, exc_info=error)
         error = InternalError("The service failed on this request. Its log has the reason.")
     fields = {name: str(value) for name, value in error.fields.items()}
-    return ProcessResponse(failure=_Failure(error.code, str(error), fields))
+    kind: type[SnowmeltError] = type(error)
+    # The other process creates the error from its message and fields, so it takes a base of the classes
+    # that need more.
+    while kind.__init__ is not SnowmeltError.__init__:
+        kind = cast("type[SnowmeltError]", kind.__base__)
+    return ProcessResponse(failure=_Failure(kind.code, str(error), fields))
 
 
 def write_message(stream: IO[bytes], body: bytes) -> None:
