@@ -253,7 +253,7 @@ def test_registration_is_as_its_model_says(world: World) -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=40 if on_sqlite else 10,
+            max_examples=24 if on_sqlite else 8,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -47,7 +47,7 @@ def entries_of(pages: Any) -> list[tuple[str, str]]:
     size=st.integers(1, 4),
 )
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_a_listing_is_the_sorted_keys_in_pages(
     s3: S3Process, keys: set[Any], prefix: str, delimiter: Any, after: Any, size: int

@@ -62,7 +62,7 @@ IN_FLIGHT = (
 )
 MIGRATION = tuple(point for point in Failpoint if point.value.startswith("migration."))
 CLEANUP = (Failpoint.CLEANUP_MARKED, Failpoint.CLEANUP_DELETED)
-EXAMPLES, STEPS = 32, 130
+EXAMPLES, STEPS = 24, 130
 
 
 class Killed(BaseException):
