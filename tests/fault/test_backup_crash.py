@@ -140,6 +140,7 @@ def test_points_beside_a_workload_and_kills_agree_in_rows_and_tokens(
     catalog_url: str, tmp_path: Path
 ) -> None:
     site = BackedUpSite(tmp_path, catalog_url)
+    site.write(1)  # Each point has the channel.
     choose = random.Random(20)
     stop = threading.Event()
     problems: list[BaseException] = []

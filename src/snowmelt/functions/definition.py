@@ -16,6 +16,7 @@ import msgspec
 
 from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.signature import FunctionSignature
+from snowmelt.schema.types import quote_literal
 
 DEFAULT_COMMENT = "user-defined function"
 
@@ -269,9 +270,3 @@ def _format_call_clauses(function: ExternalFunction) -> Iterator[str]:
 
 def _omit_default(value: str, default: str) -> str | None:
     return None if value == default else value
-
-
-def quote_literal(text: str) -> str:
-    """Quote a string as a literal that Snowmelt, Snowflake and Spark parse identically."""
-    doubled = text.replace("\\", "\\\\").replace("'", "''")
-    return f"'{doubled}'"

@@ -17,7 +17,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from snowmelt.catalog.sql.lexer import SqlRules, mask_comments, tokenize
+from snowmelt.catalog.sql.lexer import SqlRules, prepare_for_sqlglot, tokenize
 from snowmelt.errors import UserError
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 
@@ -113,8 +113,8 @@ def parse_plain_query(text: str, namespace: Sequence[str] = ()) -> ParsedQuery:
         StatementError: If a string, quoted name or comment is not closed.
     """
     try:
-        masked = mask_comments(tokenize(text, SqlRules.SPARK))
-        trees = [tree for tree in sqlglot.parse(masked, dialect=_DIALECT) if tree is not None]
+        prepared = prepare_for_sqlglot(tokenize(text, SqlRules.SPARK))
+        trees = [tree for tree in sqlglot.parse(prepared, dialect=_DIALECT) if tree is not None]
     except (SqlglotError, RecursionError):
         trees = []
     if len(trees) != 1 or not isinstance(trees[0], exp.Select):

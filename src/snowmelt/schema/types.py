@@ -114,7 +114,7 @@ class Column:
             return self.default.upper()
         if self.kind in TIMESTAMP_TYPES and self.default == "CURRENT_TIMESTAMP":
             return "CURRENT_TIMESTAMP()"
-        return "'" + self.default.replace("'", "''") + "'"
+        return quote_literal(self.default)
 
     @property
     def sql_type(self) -> str:
@@ -193,6 +193,12 @@ def to_display_name(name: str) -> str:
 def quote_name(name: str) -> str:
     """Return an internal name in double quotes."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def quote_literal(text: str) -> str:
+    """Quote a string as a literal that Snowmelt, Snowflake and Spark parse identically."""
+    doubled = text.replace("\\", "\\\\").replace("'", "''")
+    return f"'{doubled}'"
 
 
 # --- Rules for ambiguous values (Streaming v1, §5.4).

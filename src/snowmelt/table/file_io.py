@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 
 from snowmelt.errors import AlreadyExists, ObjectMissing
+from snowmelt.storage.object_file import ObjectFile
 from snowmelt.storage.store import OpenObject, Store
 from snowmelt.table.warehouse_paths import Warehouse, open_cached_store
 
@@ -190,28 +191,12 @@ class _RetainedStream(io.BytesIO):
         """Do nothing."""
 
 
-class _ObjectReadStream(io.RawIOBase):
-    """Stream of an open object."""
+class _ObjectReadStream(ObjectFile):
+    """Stream of an open object, which it closes."""
 
     def __init__(self, stored_object: OpenObject) -> None:
+        super().__init__(stored_object)
         self._object = stored_object
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._object.size}
-        self._position = start[whence] + offset
-        return self._position
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        count = self._object.read_into(self._position, memoryview(buffer).cast("B"))
-        self._position += count
-        return count
 
     def close(self) -> None:
         self._object.close()

@@ -6,6 +6,7 @@ import datetime as dt
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 import sqlalchemy as sa
@@ -50,9 +51,11 @@ def test_a_rejected_row_is_replayed_after_its_reason_is_gone(
     page = person.go("/tables/REPLAYED/PUBLIC/T/rejected")
     page.get_by_text("too long").first.wait_for()
     # The rows of one channel are found from its page.
-    send(console_service, table, [{"id": 3, "name": "other"}], channel="c-1")
-    person.go("/channels/REPLAYED/PUBLIC/T/c-1").get_by_role("link", name="1", exact=True).click()
-    page.get_by_role("heading", name="Rejected rows of channel c-1").wait_for()
+    channel = "c'\\1"
+    send(console_service, table, [{"id": 3, "name": "other"}], channel=channel)
+    path = f"/channels/REPLAYED/PUBLIC/T/{quote(channel)}"
+    person.go(path).get_by_role("link", name="1", exact=True).click()
+    page.get_by_role("heading", name=f"Rejected rows of channel {channel}").wait_for()
     page.get_by_text("other").first.wait_for()
     assert page.locator("main tbody tr").count() == 1
     page.get_by_role("link", name="all rejected rows").click()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from snowmelt.catalog.sql.lexer import tokenize
 from snowmelt.errors import Unsupported
 from snowmelt.schema.types import Column, LogicalType, column_from_fields, column_to_fields
 
@@ -61,3 +62,10 @@ def test_a_column_we_cannot_write_is_refused(change: dict[str, None] | dict[str,
 def test_types_are_taken_in_any_case() -> None:
     fields = {**column_to_fields(COLUMNS[0]), "logical_type": "fixed", "physical_type": "sb16"}
     assert column_from_fields(fields) == COLUMNS[0]
+
+
+def test_a_default_in_sql_is_read_as_the_same_text() -> None:
+    text = "it's \\n"
+    written = Column("T", LogicalType.TEXT, 1, length=9, default=text).default_sql
+    assert written == "'it''s \\\\n'"
+    assert tokenize(written)[0].text == text

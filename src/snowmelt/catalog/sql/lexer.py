@@ -205,13 +205,27 @@ def tokenize(text: str, rules: SqlRules = SqlRules.CATALOG) -> tuple[SqlToken, .
     )
 
 
-def mask_comments(tokens: Iterable[SqlToken]) -> str:
-    """Return a text with these tokens at their offsets, and spaces between them."""
-    masked, done = [], 0
+def prepare_for_sqlglot(tokens: Iterable[SqlToken]) -> str:
+    """Return a text with these tokens of Spark at their offsets, and spaces in place of comments.
+
+    A doubled quote in a string is escaped: sqlglot reads it as the end of one string and the start of another.
+    """
+    prepared, done = [], 0
     for token in tokens:
-        masked += [" " * (token.start_offset - done), token.source_text]
+        text = token.source_text
+        doubled = _DOUBLED_QUOTES.get(text[:1])
+        if doubled is not None:
+            text = text[0] + doubled.sub(_escape_doubled, text[1:-1]) + text[0]
+        prepared += [" " * (token.start_offset - done), text]
         done = token.end_offset
-    return "".join(masked)
+    return "".join(prepared)
+
+
+_DOUBLED_QUOTES = {"'": re.compile(r"\\.|''", re.DOTALL), '"': re.compile(r'\\.|""', re.DOTALL)}
+
+
+def _escape_doubled(found: re.Match[str]) -> str:
+    return found.group() if found.group().startswith("\\") else f"\\{found.group()[0]}"
 
 
 # Python converts no integer of more than 4,300 digits.

@@ -25,12 +25,11 @@ from snowmelt.functions.definition import (
     DEFAULT_COMMENT,
     FailureAction,
     RequestCompression,
-    quote_literal,
 )
 from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.signature import FunctionArgument, SqlType, parse_sql_type_text
 from snowmelt.functions.wire.headers import validate_custom_headers
-from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType, quote_literal
 
 # Context functions that headers may contain (specification of the format, §1.1). The last one is
 # not specified, but existing statements use it.

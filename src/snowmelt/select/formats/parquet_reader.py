@@ -8,7 +8,6 @@ of WHERE. Arrow arrays become vectors without a copy if the layouts agree.
 from __future__ import annotations
 
 import datetime as dt
-import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from snowmelt.select.timestamps import (
 )
 from snowmelt.select.values import MISSING
 from snowmelt.select.vectors import TimestampFormat, TimestampVector, ValueVector, VectorKind
+from snowmelt.storage.object_file import ObjectFile
 
 _MIRRORED_OPERATORS = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -333,7 +333,7 @@ class ParquetObjectReader:
         if source.size < 0:
             raise SelectError("InvalidDataSource", "Parquet cannot be read from a pipe.")
         self._settings = settings
-        self._file = _ArrowSourceFile(source)
+        self._file = _CountedFile(source)
         self._processed_bytes = 0
         try:
             self._parquet = pq.ParquetFile(pa.PythonFile(self._file, mode="r"))
@@ -500,49 +500,20 @@ class ParquetRow:
         return [] if batch is None else batch.schema.names
 
 
-class _ArrowSourceFile(io.RawIOBase):
-    """Adapter from an object source to a file that Arrow reads."""
+class _CountedFile(ObjectFile):
+    """Object that Arrow reads. Counts the bytes, and stops when the query is closed."""
 
     def __init__(self, source: ObjectSource) -> None:
-        super().__init__()
-        self._source = source
-        self._position = 0
+        super().__init__(source)
         self.scanned_bytes = 0
         self.closing = False
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._source.size}[whence]
-        self._position = base + offset
-        return self._position
-
-    def size(self) -> int:
-        return self._source.size
-
-    def read(self, size: int = -1) -> bytes:
+    def readinto(self, buffer: Any) -> int:
         if self.closing:
             raise OSError("the query was closed")
-        if size < 0:
-            size = self._source.size - self._position
-        buffer = bytearray(size)
-        filled = 0
-        with memoryview(buffer) as view:
-            while filled < size:
-                count = self._source.read_into(self._position + filled, view[filled:])
-                if count == 0:
-                    break
-                filled += count
-        self._position += filled
-        self.scanned_bytes += filled
-        return bytes(buffer) if filled == size else bytes(buffer[:filled])
+        count = super().readinto(buffer)
+        self.scanned_bytes += count
+        return count
 
 
 def _list_leaf_indexes(schema: pa.Schema) -> list[list[int]]:

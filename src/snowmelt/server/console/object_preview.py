@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import json
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from snowmelt.schema.conversion.arrow_to_python import to_python_values
+from snowmelt.storage.object_file import ObjectFile
 
 if TYPE_CHECKING:
     from snowmelt.select.formats.byte_streams import ObjectSource
@@ -19,40 +23,18 @@ if TYPE_CHECKING:
 _ROWS = 5
 _MAX_BYTES = 64 * 1024
 _MAX_CHARACTERS = 1_000
-
-
-class _SourceFile(io.RawIOBase):
-    """An object as a file."""
-
-    def __init__(self, source: ObjectSource) -> None:
-        self._source = source
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._source.size}
-        self._position = base[whence] + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        count = self._source.read_into(self._position, memoryview(buffer).cast("B"))
-        self._position += count
-        return count
+# Values stay as they are written: a number keeps its digits.
+_read_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_read_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_read_value = msgspec.json.Decoder(msgspec.Raw).decode
+_read_string = msgspec.json.Decoder(str).decode
 
 
 def read_first_records(
     source: ObjectSource, form: str, *, header: str, delimiter: str, compression: str | None
 ) -> tuple[list[str], list[list[str]]]:
     """Return columns and first records. `header` is `use`, `ignore` or `none`, for CSV."""
-    file = _SourceFile(source)
+    file = ObjectFile(source)
     if form == "parquet":
         return _read_parquet(file)
     stream: Any = file if compression is None else pa.CompressedInputStream(file, compression)
@@ -64,9 +46,8 @@ def read_first_records(
     if is_cut:
         text = text[: text.rfind("\n") + 1] or text
     if form == "lines":
-        lines = itertools.islice((each for each in text.splitlines() if each.strip()), _ROWS)
-        return _to_table(_parse_json(each) for each in lines)
-    records = list(itertools.islice(csv.reader(io.StringIO(text), delimiter=delimiter), _ROWS + 1))
+        return _to_table(islice((each for each in text.splitlines() if each.strip()), _ROWS))
+    records = list(islice(csv.reader(io.StringIO(text), delimiter=delimiter), _ROWS + 1))
     first, rest = (records[0], records[1:]) if records else ([], [])
     if header == "none":
         rest = records[:_ROWS]
@@ -75,40 +56,58 @@ def read_first_records(
     return first, [[each[:_MAX_CHARACTERS] for each in record] for record in rest]
 
 
-def _read_parquet(file: _SourceFile) -> tuple[list[str], list[list[str]]]:
+def _read_parquet(file: ObjectFile) -> tuple[list[str], list[list[str]]]:
     with pq.ParquetFile(cast("Any", file)) as opened:
         names = list(opened.schema_arrow.names)
         batch = next(opened.iter_batches(batch_size=_ROWS), None)
-        records = [] if batch is None else batch.to_pylist()
-    return names, [[_to_text(record[name]) for name in names] for record in records]
+        columns = [] if batch is None else [_to_texts(each) for each in batch.columns]
+    return names, [list(record) for record in zip(*columns, strict=True)]
+
+
+def _to_texts(array: pa.Array) -> list[str]:
+    """Return the values of a Parquet column. Bytes are hexadecimal digits, nested values are JSON."""
+    try:
+        # Python's times have no nanoseconds.
+        values = array.cast(pa.string()).to_pylist()
+    except pa.ArrowException:
+        values = [_to_text(value) for value in to_python_values(array)]
+    return ["null" if each is None else each[:_MAX_CHARACTERS] for each in values]
 
 
 def _read_json(text: str) -> tuple[list[str], list[list[str]]]:
     try:
-        found = json.loads(text)
-    except ValueError:
-        # It is longer than what was read.
-        return ["text"], [[text[:_MAX_CHARACTERS]]]
-    return _to_table(found[:_ROWS] if isinstance(found, list) else [found])
+        return _to_table(islice(_read_items(text), _ROWS))
+    except msgspec.DecodeError:
+        with suppress(msgspec.DecodeError):
+            return _to_table([bytes(_read_value(text))])
+    # It is longer than what was read.
+    return ["text"], [[text[:_MAX_CHARACTERS]]]
 
 
-def _parse_json(line: str) -> object:
-    with suppress(ValueError):
-        return json.loads(line)
-    return line
+def _to_table(records: Iterable[str | bytes]) -> tuple[list[str], list[list[str]]]:
+    """Return the columns of JSON records, and their values as they are written."""
+    found = [_split_fields(each) for each in records]
+    columns = list(dict.fromkeys(name for record in found for name in record))
+    return columns, [[record.get(name, "") for name in columns] for record in found]
 
 
-def _to_table(records: Iterable[object]) -> tuple[list[str], list[list[str]]]:
-    found = [each if isinstance(each, dict) else {"record": each} for each in records]
-    columns = list(dict.fromkeys(str(name) for record in found for name in record))
-    rows = [
-        [_to_text(record[name]) if name in record else "" for name in columns] for record in found
-    ]
-    return columns, rows
+def _split_fields(record: str | bytes) -> dict[str, str]:
+    try:
+        return {name: _show_json(value) for name, value in _read_object(record).items()}
+    except msgspec.DecodeError:
+        text = record if isinstance(record, str) else record.decode()
+        return {"record": text[:_MAX_CHARACTERS]}
 
 
-def _to_text(value: object) -> str:
-    if value is None:
-        return "null"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+def _show_json(value: msgspec.Raw) -> str:
+    written = bytes(value)
+    text = _read_string(written) if written.startswith(b'"') else written.decode()
     return text[:_MAX_CHARACTERS]
+
+
+def _to_text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.hex()
+    return json.dumps(value, ensure_ascii=False, default=str)

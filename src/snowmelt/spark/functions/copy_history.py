@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from snowmelt.catalog.sql.cursor import TokenCursor
 from snowmelt.catalog.sql.lexer import SqlRules, SqlToken, TokenKind, tokenize
 from snowmelt.errors import StatementError
-from snowmelt.schema.types import TableName
+from snowmelt.schema.types import TableName, quote_literal
 from snowmelt.spark.functions.call_rewriter import CallArgument, FunctionCall
 from snowmelt.spark.sql.cursor import FULL_NAME_PARTS
 
@@ -80,9 +80,9 @@ class HistoryCall:
         start, end = (self._arguments.get(each) for each in _ARGUMENTS[1:])
         assert start is not None  # noqa: S101  checked above
         return _QUERY.format(
-            database=_quote(self.table.database),
-            schema=_quote(self.table.schema),
-            table=_quote(self.table.table),
+            database=quote_literal(self.table.database),
+            schema=quote_literal(self.table.schema),
+            table=quote_literal(self.table.table),
             start=_convert_units(start),
             end="" if end is None else f" AND end_time <= ({_convert_units(end)})",
         )
@@ -102,8 +102,3 @@ def _convert_units(text: str) -> str:
                 pieces += [text[done : unit.start_offset], written]
                 done = unit.end_offset
     return "".join((*pieces, text[done:]))
-
-
-def _quote(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

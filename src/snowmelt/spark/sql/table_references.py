@@ -17,7 +17,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from snowmelt.catalog.sql.lexer import SqlRules, SqlToken, TokenKind, mask_comments, tokenize
+from snowmelt.catalog.sql.lexer import SqlRules, SqlToken, TokenKind, prepare_for_sqlglot, tokenize
 from snowmelt.errors import StatementError, Unsupported
 from snowmelt.spark.sql.cursor import FULL_NAME_PARTS, NAME_KINDS, read_dotted_name
 
@@ -196,7 +196,7 @@ def parse_statement(tokens: Sequence[SqlToken]) -> exp.Expr | None:
         return None
     # sqlglot has other rules for comments, and comments of its own.
     try:
-        trees = sqlglot.parse(mask_comments(tokens[first:]), dialect=DIALECT)
+        trees = sqlglot.parse(prepare_for_sqlglot(tokens[first:]), dialect=DIALECT)
     except (SqlglotError, RecursionError):
         return None
     trees = [tree for tree in trees if tree is not None]

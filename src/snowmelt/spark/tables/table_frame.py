@@ -24,6 +24,7 @@ from pyspark.sql.functions import expr
 
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import PlanExpired
+from snowmelt.schema.types import quote_literal
 from snowmelt.spark.tables.chunk_cache import ChunkCache
 from snowmelt.spark.tables.partition import ReadShape, create_partition_frame, plan_partitions
 from snowmelt.spark.tables.spark_column_mapping import (
@@ -222,14 +223,14 @@ class TableFrameBuilder:
     def _build_deadline_guard(
         self, table: str, deadline_ms: int, columns: tuple[tuple[str, str], ...]
     ) -> DataFrame:
-        message = str(PlanExpired(table=table)).replace("\\", "\\\\").replace("'", "\\'")
+        message = quote_literal(str(PlanExpired(table=table)))
         # Make the columns depend on the clock too. Otherwise, Spark would evaluate the condition
         # during planning and drop this branch.
         made = [f"try_cast(cast(now AS STRING) AS {kind}) AS {name}" for name, kind in columns]
         return (
             self._spark.range(0, 1, 1, 1)
             .select(_make_current_time_ms_column(self._spark).alias("now"))
-            .where(f"if(now > {deadline_ms}, raise_error('{message}'), false)")
+            .where(f"if(now > {deadline_ms}, raise_error({message}), false)")
             .selectExpr(*made)
         )
 

@@ -30,10 +30,9 @@ from snowmelt.functions.definition import (
     RequestCompression,
     Volatility,
     format_create_function,
-    quote_literal,
 )
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
-from snowmelt.schema.types import to_display_name
+from snowmelt.schema.types import quote_literal, to_display_name
 
 HEAD = "CREATE EXTERNAL FUNCTION demo.public.f(n INTEGER) RETURNS VARCHAR "
 TAIL = " API_INTEGRATION = i AS 'https://h/x'"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,10 +34,14 @@ class Source:
 
 def write_parquet() -> bytes:
     file = io.BytesIO()
-    pq.write_table(pa.table({"a": list(range(9)), "b": [None] * 9}), file)
+    times = pa.array([1] * 9, pa.timestamp("ns"))
+    columns = [list(range(9)), [None] * 9, [Decimal("1.50")] * 9, times, [b"\xff"] * 9, [[1]] * 9]
+    # Two columns of one name have their own values.
+    pq.write_table(pa.table(columns, ["a", "b", "a", "t", "x", "l"]), file)
     return file.getvalue()
 
 
+PARQUET_VALUES = ["0", "null", "1.50", "1970-01-01 00:00:00.000000001", "ff", "[1]"]
 LINES = b"".join(json.dumps({"a": number, "b": [number]}).encode() + b"\n" for number in range(9))
 
 
@@ -51,8 +56,13 @@ LINES = b"".join(json.dumps({"a": number, "b": [number]}).encode() + b"\n" for n
         (LINES, "lines", "use", ["a", "b"], ["0", "[0]"], 5),
         (b"no json\n", "lines", "use", ["record"], ["no json"], 1),
         (b'[{"a": 1}, {"b": null}]', "json", "use", ["a", "b"], ["1", ""], 2),
+        (
+            b'{"n": 12345678901234567890.10, "d": [1.0]}',
+            *("json", "use", ["n", "d"], ["12345678901234567890.10", "[1.0]"], 1),
+        ),
+        (b'{"s": "a\\u00e9"}\n', "lines", "use", ["s"], ["a\u00e9"], 1),
         (b'{"a": ', "json", "use", ["text"], ['{"a": '], 1),
-        (write_parquet(), "parquet", "use", ["a", "b"], ["0", "null"], 5),
+        (write_parquet(), "parquet", "use", ["a", "b", "a", "t", "x", "l"], PARQUET_VALUES, 5),
     ],
 )
 def test_the_first_records_have_their_columns(

@@ -14,7 +14,7 @@ from snowmelt.cli.command_context import (
 )
 from snowmelt.cli.output import add_format_option, print_message, print_rows
 from snowmelt.errors import UserError
-from snowmelt.schema.types import to_display_name, to_internal_name
+from snowmelt.schema.types import quote_literal, to_display_name, to_internal_name
 
 NAME = "replica"
 SUMMARY = "replicate to another site, show the state of replication, and fail over"
@@ -163,17 +163,17 @@ def _create(options: argparse.Namespace) -> None:
             raise UserError("A secondary needs --primary-url URL and takes no --allow.")
         statement = (
             f"CREATE {kind} GROUP {name} AS REPLICA OF {_quote(options.of)}.{name} "
-            f"URL = {_literal(options.primary_url)}"
+            f"URL = {quote_literal(options.primary_url)}"
         )
     statement += f" SITE = {_quote(options.site)}"
     if options.address:
-        statement += f" ADDRESSES = ({', '.join(map(_literal, options.address))})"
+        statement += f" ADDRESSES = ({', '.join(map(quote_literal, options.address))})"
     if options.replica_user is not None:
-        statement += f" USER = {_literal(options.replica_user)}"
+        statement += f" USER = {quote_literal(options.replica_user)}"
     if options.replica_key is not None:
-        statement += f" PRIVATE_KEY = {_literal(f'file:{options.replica_key}')}"
+        statement += f" PRIVATE_KEY = {quote_literal(f'file:{options.replica_key}')}"
     if options.replica_ca_file is not None:
-        statement += f" CA_FILE = {_literal(options.replica_ca_file)}"
+        statement += f" CA_FILE = {quote_literal(options.replica_ca_file)}"
     # A secondary is an installation without objects, which may have no catalog yet.
     creates_catalog = options.of is not None
     with opening_statement_runner(options, creates_catalog=creates_catalog) as execute:
@@ -231,8 +231,3 @@ def _find_group(execute: StatementRunner) -> dict[str, object]:
 
 def _quote(name: str) -> str:
     return to_display_name(to_internal_name(name))
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "''")
-    return f"'{escaped}'"

@@ -15,7 +15,7 @@ from snowmelt.catalog.views.history import WITH_REJECTS, LoadView, fetch_loads, 
 from snowmelt.catalog.views.tables import list_table_names
 from snowmelt.clock import SystemClock
 from snowmelt.errors import PrivilegeMissing, SnowmeltError, StatementFailed
-from snowmelt.schema.types import TableName, to_display_name, to_internal_name
+from snowmelt.schema.types import TableName, quote_literal, to_display_name, to_internal_name
 from snowmelt.server.console.layout import (
     ConsolePage,
     channel_path,
@@ -236,19 +236,15 @@ async def show_rejected(request: ActionRequest) -> ConsolePage:
 
 def _select_rejected(error_table: TableName, table: TableName, channel: str) -> str:
     """Return the statement that selects rejected rows, without the marks of replayed ones."""
-    chosen = f"table_name = {_quote(str(table))} AND protocol IN ('sdk', 'rows', 'copy')"
+    chosen = f"table_name = {quote_literal(str(table))} AND protocol IN ('sdk', 'rows', 'copy')"
     if channel:
         # Clients store the name as it is written in SQL, the row API stores the name itself.
-        names = ", ".join(map(_quote, dict.fromkeys((channel, to_display_name(channel)))))
+        names = ", ".join(map(quote_literal, dict.fromkeys((channel, to_display_name(channel)))))
         chosen = f"{chosen} AND protocol <> 'copy' AND source IN ({names})"
     return (
         "SELECT refused_at, protocol, source, column_name, reason, row_data, offset_token"
         f" FROM {error_table} WHERE {chosen} ORDER BY refused_at DESC LIMIT 100"
     )
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 async def _render_rejected(request: ActionRequest, table: TableName, text: str) -> Html:
@@ -293,7 +289,8 @@ def _find_rejected_rows(page: PageRequest) -> _RejectedRows:
         loads = join(
             tag(
                 "p",
-                "A number of rejects leads to the records if the statement has REJECTED DATA AS TABLE.",
+                "The number of rejects is a link to the records if the statement kept them with REJECTED DATA AS"
+                " TABLE.",
             ),
             render_load_table(page, found.rows, with_table=False),
         )
