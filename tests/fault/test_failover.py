@@ -14,7 +14,7 @@ import pytest
 import snowmelt
 from fixtures.s3 import Seaweed
 from fixtures.service import KeyPair
-from snowmelt.errors import SnowmeltError
+from snowmelt.errors import CommitTimeout, SnowmeltError
 from snowmelt.failpoints import Failpoint
 from support.served_sites import ServedSite, ServedSites, wait_until
 
@@ -187,18 +187,44 @@ def test_a_living_primary_is_fenced_when_a_follower_is_promoted(sites: ServedSit
 
 def test_a_follower_that_is_killed_anywhere_goes_on(sites: ServedSites) -> None:
     sites.second.stop()
-    with sites.client(sites.first) as client:
+    lag = dt.timedelta(milliseconds=100)
+    with sites.client(sites.first, max_client_lag=lag) as client:
         channel = client.open_channel("C", table="demo.public.t")
         for number, point in enumerate(POINTS, 1):
             channel.insert_rows([{"id": number}], offset_token=str(number))
-            channel.flush()
+            wait_for_rows(sites, sites.first, number - 1)
             killed = sites.run_site_process(sites.second, f"{point}=kill")
             assert killed.wait(180) == -signal.SIGKILL, point
-    sites.second.start()
+        sites.second.start()
     sites.wait_until_equal()
     numbers = list(range(1, len(POINTS) + 1))
     assert sites.read_state(sites.second) == (numbers, str(len(POINTS)))
     assert sites.find_errors(sites.second) == []
+
+
+def test_a_commit_that_was_waited_for_survives_a_forced_promotion(sites: ServedSites) -> None:
+    with sites.client(sites.first) as client:
+        channel = client.open_channel("C", table="demo.public.t")
+        committed: list[str] = []
+        channel.call_on_commit(committed.append)
+        channel.insert_rows([{"id": 1}], offset_token="1")
+        channel.flush()
+        sites.second.stop()
+        channel.insert_rows([{"id": 2}], offset_token="2")
+        with pytest.raises(CommitTimeout, match="Last committed token: '1'"):
+            channel.flush(timeout=dt.timedelta(seconds=1))
+        assert sites.read_state(sites.first) == ([1, 2], "2")
+        wait_until(lambda: client.status().trouble is not None, "the delay is not reported")
+        with pytest.raises(CommitTimeout) as waited:
+            channel.wait_for_commit("2", timeout=dt.timedelta(milliseconds=1))
+        assert "has confirmed no rows for" in str(waited.value.__cause__)
+        assert (channel.status().committed_token, committed) == ("1", ["1"])
+        sites.second.start()
+        channel.wait_for_commit("2")
+        assert (channel.status().committed_token, committed) == ("2", ["1", "2"])
+        sites.first.kill()
+        sites.second.sql("ALTER FAILOVER GROUP g PRIMARY FORCE")
+        assert sites.read_state(sites.second) == ([1, 2], "2")
 
 
 def test_a_fenced_site_says_where_to_write(sites: ServedSites) -> None:

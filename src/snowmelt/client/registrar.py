@@ -8,6 +8,9 @@ so rows that are already committed, or whose channel is fenced, cannot be commit
 If the service currently accepts no rows of a table, its chunks wait in a retry queue per table, in
 order and with a backoff. The reason is a long backlog of the table (code 7) or an unknown outcome
 (code 10). Rows of other tables are registered meanwhile.
+
+If a failover group protects offset tokens, registered rows count as committed only when all followers
+have them: until then, a forced promotion loses them.
 """
 
 from __future__ import annotations
@@ -28,7 +31,12 @@ from snowmelt.client.blob_builder import (
     StagedChunk,
     plan_chunks,
 )
-from snowmelt.client.channel_state import ChannelFailure, ChannelTarget, ChunkEntry
+from snowmelt.client.channel_state import (
+    ChannelFailure,
+    ChannelState,
+    ChannelTarget,
+    ChunkEntry,
+)
 from snowmelt.client.flush_scheduling import FlushScheduler
 from snowmelt.client.row_buffer import find_schema_mismatch
 from snowmelt.client.schema_refresh import SchemaRefresher
@@ -69,6 +77,10 @@ _INVALID_BLOB_CODES = frozenset(
 )
 # Maximum number of rejections after which rows are sent again.
 _MAX_REJECTIONS = 5
+# Followers request changes continuously; half of the states arrive after 0.05 s (`benchmarks/replication.py`).
+_REPLICATION_INTERVAL_S = 0.1
+# Shorter delays are usual: 1 % of states need more than 2.6 s (`benchmarks/replication.py`).
+_SLOW_REPLICATION_S = 5.0
 
 ChannelResultKey: TypeAlias = tuple[str | None, str | None, str | None, str | None, int | None]
 
@@ -103,14 +115,20 @@ class RegistrationSender:
         self._retry_queues = TableRetryQueues(
             pending_rows, settings.clock, settings.give_up_after_s
         )
+        self._unreplicated = UnreplicatedRows(
+            schema_refresher.fetch_replicated_sequencers,
+            pending_rows,
+            settings.clock,
+            transport.make_unavailable_error,
+        )
         self.on_trouble: Callable[[SnowmeltError], None] | None = None
         # Table versions that the service no longer accepts.
         self._outdated_targets: set[ChannelTarget] = set()
 
     @property
     def waiting_reason(self) -> SnowmeltError | None:
-        """Reason why chunks of a table wait, or None if none do."""
-        return self._retry_queues.retry_error
+        """Reason why rows wait, or None if none do."""
+        return self._retry_queues.retry_error or self._unreplicated.delay_error
 
     def register_chunks(self, staged: Sequence[StagedChunk]) -> None:
         """Register chunks. Afterwards each channel is committed or invalid, or its table waits.
@@ -120,13 +138,14 @@ class RegistrationSender:
         self._register_all(self._retry_queues.queue_behind_waiting(staged))
 
     def retry_due_chunks(self) -> float | None:
-        """Resend the chunks whose backoff has elapsed.
+        """Resend the chunks whose backoff has elapsed, and look for rows that followers have by now.
 
-        Returns the seconds until the next retry, or None if no chunks wait.
+        Returns the seconds until the next retry, or None if no rows wait.
         """
         while due := self._retry_queues.pop_due_chunks():
             self._register_all(due)
-        return self._retry_queues.next_delay_s()
+        delays = (self._retry_queues.next_delay_s(), self._unreplicated.record_replicated())
+        return min((delay for delay in delays if delay is not None), default=None)
 
     def _register_all(self, staged: Sequence[StagedChunk]) -> None:
         patience = self._transport.make_backoff(self._give_up_after_s)
@@ -188,6 +207,7 @@ class RegistrationSender:
             blobs=build_blob_metadata(chunks),
             client_name=self._request_identity.name,
             client_key=self._request_identity.client_prefix,
+            with_replication=True,
         )
         try:
             with tracing.span("snowmelt.register", chunks[0].path, chunks=len(chunks)):
@@ -210,7 +230,11 @@ class RegistrationSender:
             judged = [(entry, find_entry_result(entry, verdicts)) for entry in chunk.plan.entries]
             codes = {verdict.status_code for _, verdict in judged}
             if codes == {int(ResponseCode.SUCCESS)}:
-                self._pending_rows.record_commits(chunk.plan.entries)
+                if answer.awaits_replication is True or self._unreplicated:
+                    # Rows of a channel are committed in order.
+                    self._unreplicated.add(chunk.plan.entries)
+                else:
+                    self._pending_rows.record_commits(chunk.plan.entries)
             elif codes & TRANSIENT_CODES and codes <= TRANSIENT_CODES | _BLAMELESS_CODES:
                 self._queue_for_retry(
                     chunk, next(v for _, v in judged if v.status_code in TRANSIENT_CODES)
@@ -320,6 +344,85 @@ class RegistrationSender:
         _log.error("Rows could not be registered: %s.", reason)
         states = [entry.state for chunk in chunks for entry in chunk.plan.entries]
         self._pending_rows.fail_channels(states, ChannelFailure(reason, cause=error))
+
+
+class UnreplicatedRows:
+    """Registered rows that a follower of the primary may lack. Not thread-safe."""
+
+    def __init__(
+        self,
+        fetch_replicated_sequencers: Callable[
+            [Sequence[ChannelState]], list[int | ChannelFailure | None]
+        ],
+        pending_rows: FlushScheduler,
+        clock: Clock,
+        make_error: Callable[[str], ServiceUnavailable],
+    ) -> None:
+        """Prepare without rows. The first function is that of `SchemaRefresher`."""
+        self._fetch_replicated_sequencers = fetch_replicated_sequencers
+        self._pending_rows = pending_rows
+        self._clock = clock
+        self._make_error = make_error
+        self._entries: dict[ChannelState, deque[ChunkEntry]] = {}
+        self._next_request_at = self._confirmed_at = 0.0
+
+    @property
+    def delay_error(self) -> ServiceUnavailable | None:
+        """Error if no follower has confirmed rows for some seconds, else None."""
+        silent_s = self._clock.monotonic() - self._confirmed_at
+        if not self._entries or silent_s < _SLOW_REPLICATION_S:
+            return None
+        return self._make_error(
+            f"a follower of its failover group has confirmed no rows for {silent_s:.0f} s. Look at SHOW "
+            "REPLICAS; without that site, remove it from ALLOWED_ACCOUNTS of the group"
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def add(self, entries: Iterable[ChunkEntry]) -> None:
+        """Add the rows of a registered chunk, after those of earlier chunks."""
+        if not self._entries:
+            self._confirmed_at = self._clock.monotonic()
+            self._next_request_at = self._confirmed_at + _REPLICATION_INTERVAL_S
+        for entry in entries:
+            self._entries.setdefault(entry.state, deque()).append(entry)
+
+    def record_replicated(self) -> float | None:
+        """Record the rows that all followers have as committed.
+
+        Returns the seconds until the next request, or None if no rows are left.
+        """
+        for state in [state for state in self._entries if state.failure]:
+            del self._entries[state]
+        if not self._entries:
+            return None
+        delay_s = self._next_request_at - self._clock.monotonic()
+        if delay_s > 0:
+            return delay_s
+        states = list(self._entries)
+        try:
+            found = self._fetch_replicated_sequencers(states)
+        except SnowmeltError as error:
+            # The rows are registered. A later request, or another primary, decides on them.
+            _log.info("The replication of rows is not known: %s", error)
+            found = []
+        replicated: list[ChunkEntry] = []
+        for state, result in zip(states, found, strict=False):
+            if isinstance(result, ChannelFailure):
+                self._pending_rows.fail_channels([state], result)
+                del self._entries[state]
+                continue
+            waiting = self._entries[state]
+            while waiting and (result is None or waiting[0].row_sequencer <= result):
+                replicated.append(waiting.popleft())
+            if not waiting:
+                del self._entries[state]
+        if replicated:
+            self._confirmed_at = self._clock.monotonic()
+            self._pending_rows.record_commits(replicated)
+        self._next_request_at = self._clock.monotonic() + _REPLICATION_INTERVAL_S
+        return _REPLICATION_INTERVAL_S if self._entries else None
 
 
 def count_chunks_for_next_request(chunks: Sequence[StagedChunk]) -> int:

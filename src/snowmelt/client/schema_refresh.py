@@ -82,6 +82,29 @@ class SchemaRefresher:
             self._pending_rows.update_schema(state, schema_from_metadata(columns, version), table)
         return ChannelCommitStatus(status.persisted_row_sequencer, None)
 
+    def fetch_replicated_sequencers(
+        self, states: Sequence[ChannelState]
+    ) -> list[int | ChannelFailure | None]:
+        """Return the last row sequencer of each channel that all followers have.
+
+        None if offset tokens are not protected: what is registered is durable. A failure if the channel is
+        invalid.
+
+        Raises:
+            ServiceUnavailable: If the service does not respond within 1 s.
+        """
+        statuses = self._api_client.fetch_statuses(states, include_replication=True, timeout_s=1.0)
+        return [
+            failure_from_status(status)
+            if status.status_code != 0
+            else (
+                status.replicated_row_sequencer
+                if isinstance(status.replicated_row_sequencer, int)
+                else None
+            )
+            for status in statuses
+        ]
+
     def try_schema_update(
         self, state: ChannelState, errors: Sequence[RowError], data: RowsOrTable
     ) -> bool:

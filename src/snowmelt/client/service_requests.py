@@ -119,11 +119,12 @@ class ApiClient:
         channels: Sequence[ChannelState],
         *,
         include_columns: bool = False,
+        include_replication: bool = False,
         timeout_s: float | None = None,
     ) -> list[ChannelStatusMessage]:
         """Return the status of each channel, in the same order.
 
-        `timeout_s` limits the retries. None: `request_timeout`.
+        `include_replication` requests `replicated_row_sequencer`. `timeout_s` limits the retries. None: `request_timeout`.
 
         Raises:
             SnowmeltError: If the service rejects the request or does not answer.
@@ -137,6 +138,7 @@ class ApiClient:
                 encryption_key_id=channel.target.key_id,
                 rejected_rows=channel.unreported_rejections,
                 last_error=_find_unreported_error(channel),
+                with_replication=include_replication,
             )
             for channel in channels
         ]

@@ -261,15 +261,15 @@ class ChannelService:
                 for query in request.channels
             ]
             names = [(named[0].table_id, named[1]) for named in found if isinstance(named, tuple)]
+            reported = failover_groups.find_reported_channels(connection, names)
             records = _replace_with_reported_tokens(
-                channels.find_channels(connection, names),
-                failover_groups.find_reported_channels(connection, names),
+                channels.find_channels(connection, names), reported
             )
             foreign = _find_queries_matching_foreign_channels(
                 connection, request.channels, found, records
             )
             answers = [
-                _build_channel_status(query, named, {} if number in foreign else records)
+                _build_channel_status(query, named, {} if number in foreign else records, reported)
                 for number, (query, named) in enumerate(zip(request.channels, found, strict=True))
             ]
             error_tables_by_id: dict[int, str | None] = {}
@@ -451,7 +451,8 @@ def _find_queries_matching_foreign_channels(
 def _build_channel_status(
     query: ChannelStatusQuery,
     resolved_channel: tuple[TableRecord, str] | UserError,
-    records: Mapping[tuple[int, str], channels.ChannelRecord],
+    records: Mapping[_Key, channels.ChannelRecord],
+    reported: Mapping[_Key, ReportedChannel] | None,
 ) -> ChannelStatusMessage:
     if isinstance(resolved_channel, UserError):
         return _build_error_status(resolved_channel)
@@ -472,7 +473,12 @@ def _build_channel_status(
         # token, an application would resend committed rows.
         fenced = ChannelFenced(channel=to_display_name(channel))
         status.status_code, status.message = fenced.response_code, str(fenced)
-    elif query.with_columns:
+        return status
+    if query.with_replication and reported is not None:
+        state = reported.get((table.table_id, channel))
+        is_current = state is not None and state.client_sequencer == record.client_sequencer
+        status.replicated_row_sequencer = state.row_sequencer if state and is_current else 0
+    if query.with_columns:
         status.table_columns = [
             streaming.column_to_message(column) for column in table.schema.columns
         ]

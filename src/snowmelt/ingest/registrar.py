@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from snowmelt import failpoints
 from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.objects import failover_groups
 from snowmelt.catalog.streaming import registration
 from snowmelt.catalog.streaming.registration import CommitDecision
 from snowmelt.clock import Clock
@@ -239,6 +240,7 @@ class Registrar:
             if candidate.offer is not None
         ]
         decisions: list[tuple[CommitDecision, ...]] = []
+        awaits_replication = False
         if offers:
             failpoints.hit_failpoint(failpoints.Failpoint.BEFORE_REGISTRATION)
             with self._database.writing(urgent=True) as connection:
@@ -246,6 +248,11 @@ class Registrar:
                 decisions = registration.register_chunks(
                     connection, offers, now=self._clock.now(), commit_cache=self._commit_cache
                 )
+                # Read in this transaction: rows that were registered before the protection began are
+                # in the state that makes the first follower promotable.
+                awaits_replication = any(
+                    request.with_replication for request, _ in checked
+                ) and failover_groups.are_tokens_protected(connection)
                 failpoints.hit_failpoint(failpoints.Failpoint.INSIDE_REGISTRATION)
             failpoints.hit_failpoint(failpoints.Failpoint.AFTER_REGISTRATION)
             # Only this thread updates the counters. A chunk is accepted completely or not at all.
@@ -254,7 +261,13 @@ class Registrar:
                     self._metrics.rows += offer.rows
                     self._metrics.stored_bytes += offer.length
         remaining = iter(decisions)
-        return [build_response(request, candidates, remaining) for request, candidates in checked]
+        responses = [
+            build_response(request, candidates, remaining) for request, candidates in checked
+        ]
+        for (request, _), response in zip(checked, responses, strict=True):
+            if request.with_replication:
+                response.awaits_replication = awaits_replication
+        return responses
 
     def _send_responses(
         self, responses: Sequence[tuple[_PendingRegistration, RegisterBlobsResponse | Exception]]

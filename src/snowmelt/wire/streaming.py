@@ -140,7 +140,8 @@ class ChannelStatusQuery(msgspec.Struct, omit_defaults=True):
     `with_columns` and `encryption_key_id` are Snowmelt extensions. `encryption_key_id` is the key
     with which the channel was opened. It identifies the table even if the table was renamed.
     `rejected_rows`, another extension, is the number of rows that the client has rejected since it opened
-    the channel, and `last_error` the reason of the last one.
+    the channel, and `last_error` the reason of the last one. `with_replication`, another extension,
+    requests `replicated_row_sequencer`.
     """
 
     database: str | None = None
@@ -152,6 +153,7 @@ class ChannelStatusQuery(msgspec.Struct, omit_defaults=True):
     encryption_key_id: int | None = None
     rejected_rows: Sequencer | None = None
     last_error: str | None = None
+    with_replication: bool = False
 
 
 class ChannelStatusRequest(msgspec.Struct):
@@ -168,6 +170,9 @@ class ChannelStatusMessage(msgspec.Struct):
     The following fields are only present if the request has `with_columns`. They describe the
     current table: names, `table_columns`, `schema_version`, and in `error_table` the full name of
     the table for its rejected rows.
+
+    `replicated_row_sequencer` is only present if the request has `with_replication` and a failover group
+    protects offset tokens. It is the last row sequencer of this client sequencer that all followers have, or 0.
     """
 
     status_code: int
@@ -181,6 +186,7 @@ class ChannelStatusMessage(msgspec.Struct):
     schema: str | msgspec.UnsetType = msgspec.UNSET
     table: str | msgspec.UnsetType = msgspec.UNSET
     error_table: str | msgspec.UnsetType | None = msgspec.UNSET
+    replicated_row_sequencer: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChannelStatusResponse(msgspec.Struct):
@@ -306,7 +312,10 @@ class BlobMetadata(msgspec.Struct):
 
 
 class RegisterBlobsRequest(msgspec.Struct):
-    """`POST /v1/streaming/channels/write/blobs/`."""
+    """`POST /v1/streaming/channels/write/blobs/`.
+
+    `with_replication` is a Snowmelt extension that requests `awaits_replication`.
+    """
 
     request_id: str | None = None
     role: str | None = None
@@ -314,6 +323,7 @@ class RegisterBlobsRequest(msgspec.Struct):
     client_name: str | None = None
     client_key: str | None = None
     is_iceberg: bool = False
+    with_replication: bool = False
 
 
 class ChannelRegistrationResult(msgspec.Struct):
@@ -354,12 +364,16 @@ class RegisterBlobsResponse(msgspec.Struct):
     """Result of a registration.
 
     `encryption_keys` must be a list, because null clears the official client's keys.
+    `awaits_replication` is only present if the request has `with_replication`. If true, a failover group
+    protects offset tokens, and the rows are durable only when `replicated_row_sequencer` of a channel
+    status has reached their row sequencer.
     """
 
     status_code: int
     message: str
     blobs: list[BlobRegistrationResult] = []
     encryption_keys: list[TableEncryptionKey] = []
+    awaits_replication: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 # --- Schema evolution (Snowmelt only): a client adds columns of its rows that are missing in the

@@ -396,6 +396,12 @@ def find_reported_channels(
     }
 
 
+def are_tokens_protected(connection: sa.Connection) -> bool:
+    """Return True if an offset token is reported only when all followers have it."""
+    group = find_group(connection)
+    return group is not None and group.protects_tokens
+
+
 def find_unreported_channels(
     connection: sa.Connection, positions: Collection[tuple[int, str, int]]
 ) -> set[tuple[int, str]]:
