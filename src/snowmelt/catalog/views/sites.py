@@ -28,12 +28,14 @@ _DIVERGED = model.diverged_changes
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """A secondary, as the primary sees it.
+    """State of a secondary, as recorded at the primary.
 
-    `state` is `current`, `catching up`, `copying` (its first state), `silent`, or `not connected` (it has
-    sent no request). `waiting_tokens` is the number of channels whose committed offset token it lacks; None
-    if it does not delay offset tokens. `behind_s` is the time since it certainly had every row, `rows_behind` the
-    number of rows committed by channels since; 0 if it is current, None if it never had a state.
+    `state` is `current`, `catching up`, `copying` (its first state), `silent`, or `not connected`
+    (it has sent no request). `waiting_tokens` is the number of channels whose committed offset
+    token the secondary lacks; None if offset tokens do not wait for it. `behind_s` is the time
+    since the secondary certainly had every row. `rows_behind` is the number of rows that channels
+    have committed since then. Both are 0 if the secondary is current, and None if it never had a
+    state.
     """
 
     site: str
@@ -46,7 +48,7 @@ class ReplicaView:
     rows_behind: int | None = None
 
     def measure_silence(self, now: dt.datetime) -> float | None:
-        """Return the seconds since its last request; None if it has sent none."""
+        """Return the seconds since the secondary's last request, or None if it has sent none."""
         return None if self.requested_at is None else (now - self.requested_at).total_seconds()
 
 
@@ -110,10 +112,10 @@ def measure_lag(group: FailoverGroup, now: dt.datetime) -> float | None:
 def fetch_diverged_changes(
     connection: sa.Connection, *, after: str | None = None, limit: int = PAGE_ROWS
 ) -> Page[DivergedChangeView]:
-    """Return a page of the changes that former primaries had alone, newest first.
+    """Return a page of changes that only a former primary had, newest first.
 
     Raises:
-        RequestMalformed: If the cursor is not of this list.
+        RequestMalformed: If the cursor is invalid.
     """
     names = DivergedChangeView.__slots__
     return fetch_page(
@@ -135,7 +137,7 @@ def count_diverged_changes(connection: sa.Connection, since: dt.datetime) -> int
 def _find_last_current(
     connection: sa.Connection, site: str, requested_at: dt.datetime, waiting: int | None
 ) -> dt.datetime:
-    """Return the time of its last request, or of the oldest commit that it lacks if that is earlier."""
+    """Return the earlier of the site's last request and the oldest commit that it lacks."""
     if not waiting:
         return requested_at
     oldest = sa.func.min(_CHANNELS.c.last_commit_at, type_=model.UtcTimestamp)

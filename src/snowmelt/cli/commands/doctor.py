@@ -120,7 +120,7 @@ fine = partial(CheckResult, CheckStatus.FINE)
 note = partial(CheckResult, CheckStatus.NOTE)
 wrong = partial(CheckResult, CheckStatus.WRONG)
 
-# Age from which the last backup is noted.
+# Age from which the last backup is reported as a note.
 _BACKUP_WARNING_AGE_H = 48
 # Tolerated clock skew. Tokens and signatures tolerate minutes; leases and chunk ages less.
 _MAX_CLOCK_SKEW_S = 5.0
