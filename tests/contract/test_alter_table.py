@@ -112,11 +112,11 @@ def test_show_tables_tells_what_is_set(world: World, run: Callable[..., str]) ->
 
 
 REFUSALS = {
-    "ADD COLUMN b INT": ("Table DB.PUBLIC.T has a column B already; write another", 26),
-    "DROP COLUMN x": ("Table DB.PUBLIC.T has no column X; there are A, B", 27),
-    "DROP COLUMN a, b": ("would have no column left", 27),
-    "RENAME COLUMN x TO y": ("has no column X; there are A, B", 29),
-    "RENAME COLUMN a TO b": ("has a column B already", 34),
+    "ADD COLUMN b INT": ("Table DB.PUBLIC.T already has a column B. Use another name", 26),
+    "DROP COLUMN x": ("Table DB.PUBLIC.T has no column X. Columns: A, B", 27),
+    "DROP COLUMN a, b": ("Cannot drop all columns of table DB.PUBLIC.T", 27),
+    "RENAME COLUMN x TO y": ("has no column X. Columns: A, B", 29),
+    "RENAME COLUMN a TO b": ("already has a column B", 34),
     "ALTER COLUMN x DROP NOT NULL": ("has no column X", 28),
     "ALTER COLUMN b TYPE VARCHAR(5)": (
         "Column B of type VARCHAR(16) cannot become VARCHAR(5): the length is at least 16",
@@ -142,7 +142,7 @@ def test_a_column_that_the_table_is_clustered_by_is_not_dropped(
     world: World, run: Callable[..., str]
 ) -> None:
     run("ALTER TABLE t CLUSTER BY (b)")
-    with pytest.raises(StatementError, match="is clustered by B: first CLUSTER BY other columns"):
+    with pytest.raises(StatementError, match="Cannot drop column B: table"):
         run("ALTER TABLE t DROP COLUMN b")
 
 
@@ -151,7 +151,7 @@ def test_rows_that_are_there_have_no_value_for_a_new_not_null_column(
 ) -> None:
     run("ALTER TABLE t ADD COLUMN c INT NOT NULL")
     assert world.codes(client.offer(advance("C", 0, 1), schema_version=2)) == [[0]]
-    with pytest.raises(StatementError, match=r"Column D cannot be NOT NULL: .* has rows"):
+    with pytest.raises(StatementError, match="Column D cannot be NOT NULL, because"):
         run("ALTER TABLE t ADD COLUMN d INT NOT NULL")
 
 

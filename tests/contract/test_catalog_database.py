@@ -257,7 +257,7 @@ def test_a_connection_that_has_read_writes_nothing_to_a_closed_database(
         with database.reading() as connection:
             assert connection.execute(sa.text("SELECT 1")).scalar_one() == 1
         with (
-            pytest.raises(CatalogUnavailable, match="takes no writes"),
+            pytest.raises(CatalogUnavailable, match="database is read-only"),
             database.writing() as connection,
         ):
             connection.execute(sa.text("CREATE TABLE counter (n INTEGER)"))

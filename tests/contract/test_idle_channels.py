@@ -42,7 +42,7 @@ def test_a_channel_expires_a_month_after_its_last_rows(world: World) -> None:
     [[verdict]] = world.register(late)
     assert verdict.code == 25
     assert verdict.message is not None
-    assert "has expired. Open it again." in verdict.message
+    assert "it expired after the idle time" in verdict.message
     again = client.open("IDLE").record
     assert (again.offset_token, again.client_sequencer, again.row_sequencer) == (None, 1, 0)
     assert world.codes(late) == [[20]]

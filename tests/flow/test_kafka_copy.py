@@ -57,7 +57,7 @@ def test_of_two_loads_of_a_stream_one_loses(kafka: Broker, copying: Copying) -> 
             copying.copy(copy)
             return [run_load_task(plan, task) for task in tasks]
 
-    with pytest.raises(LoadOvertaken, match="no longer at offset"):
+    with pytest.raises(LoadOvertaken, match="another load has changed the offset"):
         copying.copy(copy, run=Overtaken())
     assert sorted(copying.house.read_numbers()) == [1, 2]
 

@@ -65,7 +65,7 @@ def test_a_handover_goes_on(written_sites: TwoSites, point: tuple[Failpoint, int
     assert second.house.read_numbers() == list(range(10))
     epoch = second.group.epoch
     message = run(second, "ALTER FAILOVER GROUP g PRIMARY PLANNED").message
-    assert message == f"Site SITE2 is the primary of group G already, epoch {epoch}."
+    assert message == f"Site SITE2 is already the primary of group G, epoch {epoch}."
     second.house.put(numbers(10, 10), token="20")
     while first.pull(second).has_changes:
         pass

@@ -122,7 +122,7 @@ def test_a_process_with_facts_of_another_history_writes_nothing(sites: TwoSites)
         assert not other.has_other_history()
         # The role of the site does not matter.
         run(second, "ALTER FAILOVER GROUP g PRIMARY")
-        with pytest.raises(CatalogUnavailable, match="facts of the former one"):
+        with pytest.raises(CatalogUnavailable, match="history of another site"):
             execute_statement(process, "CREATE DATABASE other", user=None, clock=second.clock)
         process.bind_to_history()
         execute_statement(process, "CREATE DATABASE other", user=None, clock=second.clock)

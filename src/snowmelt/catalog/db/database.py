@@ -181,8 +181,8 @@ class Database:
         """
         if self._history is not None and _read_history(connection) != self._history:
             raise CatalogUnavailable(
-                reason="this site has the history of another site now, and this process still has facts of "
-                "the former one. It starts again by itself; send the request again"
+                reason="the history of another site has replaced the catalog that this process has cached. "
+                "The process restarts by itself. Send the request again"
             )
 
     def _check_file_unchanged(self) -> None:
@@ -225,7 +225,9 @@ class Database:
         if READ_ONLY_MESSAGE in str(error.orig):
             return SiteReadOnly()
         if state == _READ_ONLY_SQLSTATE:
-            return CatalogUnavailable(reason="the database takes no writes (it is read-only)")
+            return CatalogUnavailable(
+                reason="the database is read-only. Connect to the primary server, or allow writes"
+            )
         if isinstance(error, sa.exc.OperationalError):
             return CatalogUnavailable(reason=str(error.orig).strip())
         return None
@@ -668,7 +670,7 @@ def upgrade_schema(connection: sa.Connection, now: dt.datetime) -> None:
         refresh_triggers(connection)
     connection.execute(sa.delete(_VERSION_TABLE))
     connection.execute(sa.insert(_VERSION_TABLE).values(version_num=SCHEMA_VERSION))
-    _log.info("the catalog is of version %s now; before: %s", SCHEMA_VERSION, current or "none")
+    _log.info("upgraded the catalog to version %s from %s", SCHEMA_VERSION, current or "none")
 
 
 # Clock that follows the database server's time, so that all services use the same time.

@@ -261,8 +261,8 @@ def advance_stream_offsets(
         if moved is None:
             raise CommitLost(
                 table=f"stream {each.stream}",
-                reason=f"partition {each.partition} of topic {each.topic} is no longer at "
-                f"offset {each.expected}",
+                reason=f"another load has changed the offset of partition {each.partition} of topic "
+                f"{each.topic}, expected {each.expected}",
             )
 
 

@@ -196,7 +196,8 @@ def create_group(
     group = find_group(connection)
     if group is not None:
         raise GroupConflict(
-            reason=f"Group {group.name} exists. An installation has at most one group; DROP it first"
+            reason=f"Group {group.name} already exists, and an installation has at most one group. Drop "
+            f"it first: DROP FAILOVER GROUP {group.name}"
         )
     is_primary = primary_url is None
     if not is_primary:
@@ -469,7 +470,7 @@ def promote(connection: sa.Connection, *, force: bool, now: dt.datetime) -> int:
     """
     group = find_group(connection, lock=True)
     if group is None or group.role not in {SiteRole.SECONDARY, SiteRole.FENCED}:
-        raise GroupConflict(reason="This site is the primary already")
+        raise GroupConflict(reason="This site is already the primary")
     if group.kind != "FAILOVER":
         raise GroupConflict(
             reason=f"Group {group.name} is a replication group, whose replicas are never promoted. Use "
@@ -477,8 +478,8 @@ def promote(connection: sa.Connection, *, force: bool, now: dt.datetime) -> int:
         )
     if not (force or group.is_promotable):
         raise GroupConflict(
-            reason="This site does not have everything that the primary has reported to its clients, so "
-            "rows could be lost. ALTER FAILOVER GROUP … PRIMARY FORCE promotes it nevertheless"
+            reason="This site may lack rows that the primary has reported as committed. Wait until this "
+            "site is promotable, or accept the loss with ALTER FAILOVER GROUP … PRIMARY FORCE"
         )
     if group.epoch < 0:
         raise GroupConflict(

@@ -254,8 +254,8 @@ def evolve_table(
     if len(missing) > MAX_NEW_COLUMNS:
         raise EvolutionRefused(
             table=name,
-            reason=f"{len(missing)} columns would be new, and at most {MAX_NEW_COLUMNS} may be: check "
-            "that these are rows of this table, or run ADD COLUMN",
+            reason=f"{len(missing)} columns are new, expected at most {MAX_NEW_COLUMNS}. Check that these "
+            "are rows of this table, or run ADD COLUMN",
         )
     for wanted in no_longer_required:
         if wanted not in there and wanted not in missing:

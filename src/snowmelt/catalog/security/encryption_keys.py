@@ -118,7 +118,8 @@ def _read_master_key(path: Path, *, forbidden_mode: int) -> bytes:
     if len(key) != KEY_BYTES:
         raise ConfigurationError(
             setting="keys_dir",
-            reason=f"{path} has {path.stat().st_size} bytes, a key has {KEY_BYTES}",
+            reason=f"{path} has {path.stat().st_size} bytes, expected {KEY_BYTES} bytes or their "
+            "base64. Restore the file from a copy of the master key",
         )
     return key
 
@@ -231,7 +232,8 @@ class KeyRing:
         except InvalidTag as error:
             raise ConfigurationError(
                 setting="keys_dir",
-                reason="its master key does not decrypt the keys of this catalog",
+                reason="its master key does not decrypt the keys of this catalog. Copy the master key "
+                "from a service of this catalog",
             ) from error
 
 

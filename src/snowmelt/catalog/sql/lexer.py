@@ -231,7 +231,7 @@ def _escape_doubled(found: re.Match[str]) -> str:
 
 # Python converts only integers of up to 4,300 digits.
 _MAX_NUMBER_CHARACTERS = 1_000
-_NOT_CLOSED = "This string, quoted name or comment is not closed"
+_COMMENT_ENDS = {"/*": "*/", "{#": "#}"}
 
 
 def _scan(text: str, at: int, rules: SqlRules) -> Iterator[tuple[TokenKind, str, str, int]]:
@@ -248,10 +248,10 @@ def _scan(text: str, at: int, rules: SqlRules) -> Iterator[tuple[TokenKind, str,
             reason = f"{source_text} begins a name with a dollar sign. Write the name in backticks"
             raise _make_error(text, start, reason)
         if name not in _TOKEN_MEANINGS:
-            raise _make_error(text, start, _NOT_CLOSED)
+            raise _make_error(text, start, _describe_unclosed(source_text, rules))
         kind, read = _TOKEN_MEANINGS[name]
         if kind is TokenKind.NUMBER and len(source_text) > _MAX_NUMBER_CHARACTERS:
-            reason = f"A number has at most {_MAX_NUMBER_CHARACTERS:,} characters"
+            reason = f"A number must have at most {_MAX_NUMBER_CHARACTERS:,} characters"
             raise _make_error(text, start, reason)
         value = read(source_text)
         if kind is TokenKind.WORD and rules is not SqlRules.SPARK and not value[:1].isidentifier():
@@ -265,7 +265,16 @@ def _find_comment_end(text: str, start: int) -> int:
         depth += 1 if mark.group() == "/*" else -1
         if not depth:
             return mark.end()
-    raise _make_error(text, start, _NOT_CLOSED)
+    raise _make_error(text, start, _describe_unclosed("/*", SqlRules.SPARK))
+
+
+def _describe_unclosed(opening: str, rules: SqlRules) -> str:
+    """Return the error for a string, quoted name or comment with this opening and no end."""
+    if opening in _COMMENT_ENDS:
+        return f"This comment is not closed. End it with {_COMMENT_ENDS[opening]}"
+    mark = opening[-1:] if opening[:1] in "eE" else opening
+    is_name = mark == "`" or (mark == '"' and rules is not SqlRules.SPARK)
+    return f"This {'quoted name' if is_name else 'string'} is not closed. End it with {mark}"
 
 
 def _make_error(text: str, offset: int, reason: str) -> StatementError:

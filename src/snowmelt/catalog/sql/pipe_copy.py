@@ -105,7 +105,7 @@ def parse_copy_at_cursor(cursor: TokenCursor) -> PipeCopy:
         cursor.expect("FROM")
         _expect_streaming_source(cursor)
         if cursor.is_next("WHERE"):
-            raise cursor.make_error("WHERE is not supported: a pipe accepts every row")
+            raise cursor.make_error("WHERE is not supported: a pipe accepts every row. Omit it")
         cursor.expect(")")
     else:
         _expect_streaming_source(cursor)
@@ -114,7 +114,9 @@ def parse_copy_at_cursor(cursor: TokenCursor) -> PipeCopy:
     if items is None and not by_name:
         raise cursor.make_error("Whole rows require MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE", at)
     if by_name and columns is not None:
-        raise cursor.make_error("A list of columns and MATCH_BY_COLUMN_NAME exclude each other", at)
+        raise cursor.make_error(
+            "A list of columns and MATCH_BY_COLUMN_NAME exclude each other. Use one of them", at
+        )
     if by_name and items is not None:
         items = tuple(_infer_alias(cursor, item) for item in items)
     return PipeCopy(table, columns, items, by_name, matching == "CASE_SENSITIVE")
@@ -126,7 +128,9 @@ def _parse_column_list(cursor: TokenCursor) -> tuple[str, ...]:
         at = cursor.current
         name = cursor.parse_identifier("a column")
         if name in names:
-            raise cursor.make_error(f"Column {to_display_name(name)} is given twice", at)
+            raise cursor.make_error(
+                f"Column {to_display_name(name)} is listed twice. Remove one", at
+            )
         names.append(name)
         if cursor.accept(")"):
             return tuple(names)
@@ -149,7 +153,8 @@ def _parse_select_list(cursor: TokenCursor) -> tuple[PipeItem, ...] | None:
             within = [*chain.from_iterable(calls), *operands]
         if levels > _MAX_EXPRESSION_LEVELS:
             raise cursor.make_error(
-                f"This expression has more than {_MAX_EXPRESSION_LEVELS} nested operations",
+                f"This expression has more than {_MAX_EXPRESSION_LEVELS} nested operations. "
+                "Simplify it",
                 at,
             )
         alias = None
@@ -258,7 +263,9 @@ def _parse_cast(cursor: TokenCursor, depth: int) -> PipeExpression:
 
 def _parse_operand(cursor: TokenCursor, depth: int) -> PipeExpression:
     if depth > _MAX_NESTING_DEPTH:
-        raise cursor.make_error("This expression is nested too deeply")
+        raise cursor.make_error(
+            f"This expression is nested more than {_MAX_NESTING_DEPTH} levels deep. Simplify it"
+        )
     token = cursor.current
     sign = _next_symbol(cursor)
     if sign == "$":

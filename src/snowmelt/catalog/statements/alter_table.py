@@ -106,14 +106,14 @@ class AddColumns(TableChange):
                 if column.name in self.if_not_exists_names:
                     continue
                 raise make_statement_error(
-                    f"Table {table.name} has a column {column.display_name} already; write another "
-                    "name, or ADD COLUMN IF NOT EXISTS",
+                    f"Table {table.name} already has a column {column.display_name}. Use another name, "
+                    "or ADD COLUMN IF NOT EXISTS",
                     place,
                 )
             if not column.nullable and renames_and_evolution.has_had_rows(table):
                 raise make_statement_error(
-                    f"Column {column.display_name} cannot be NOT NULL: table {table.name} has rows, "
-                    "which have no value for it; leave NOT NULL out",
+                    f"Column {column.display_name} cannot be NOT NULL, because the existing rows of "
+                    f"table {table.name} have no value for it. Omit NOT NULL",
                     place,
                 )
             added.append(replace(column, ordinal=ordinal + len(added)))
@@ -138,8 +138,8 @@ class DropColumns(TableChange):
             column = _require_column(wanted, table)
             if column.name in table.cluster_by:
                 raise make_statement_error(
-                    f"Table {table.name} is clustered by {column.display_name}: first CLUSTER BY "
-                    "other columns, or DROP CLUSTERING KEY",
+                    f"Cannot drop column {column.display_name}: table {table.name} is clustered by it. "
+                    "First CLUSTER BY other columns, or DROP CLUSTERING KEY",
                     wanted.position,
                 )
             dropped.append(column)
@@ -148,7 +148,7 @@ class DropColumns(TableChange):
         left = [column for column in table.schema.columns if column not in dropped]
         if not left:
             raise make_statement_error(
-                f"Table {table.name} would have no column left: DROP TABLE, or add another first",
+                f"Cannot drop all columns of table {table.name}. Use DROP TABLE, or add a column first",
                 self.columns[0].position,
             )
         tables.add_schema_version(session.connection, table, left, now=session.now)
@@ -165,7 +165,7 @@ class RenameColumn(TableChange):
         column = _require_column(self.column, table)
         if table.schema.column(self.new_name.name) is not None:
             raise make_statement_error(
-                f"Table {table.name} has a column {to_display_name(self.new_name.name)} already; write "
+                f"Table {table.name} already has a column {to_display_name(self.new_name.name)}. Use "
                 "another name",
                 self.new_name.position,
             )
@@ -255,9 +255,9 @@ class ClusterBy(TableChange):
         names = [_require_column(column, table).name for column in self.columns]
         renames_and_evolution.set_cluster_by(session.connection, table, names)
         if not names:
-            return f"Table {table.name} is no longer clustered."
+            return f"Table {table.name}: clustering key dropped."
         shown = ", ".join(map(to_display_name, names))
-        return f"Table {table.name} is clustered by {shown} from now on. Existing files stay unchanged."
+        return f"New files of table {table.name} are clustered by {shown}. Existing files stay unchanged."
 
 
 class SetProperties(TableChange):
@@ -278,7 +278,7 @@ def _require_column(column_name: ColumnName, table: TableRecord) -> Column:
         names = [each.display_name for each in table.schema.columns]
         more = ", …" if len(names) > _MAX_LISTED_COLUMNS else ""
         raise make_statement_error(
-            f"Table {table.name} has no column {to_display_name(column_name.name)}; there are "
+            f"Table {table.name} has no column {to_display_name(column_name.name)}. Columns: "
             f"{', '.join(names[:_MAX_LISTED_COLUMNS])}{more}",
             column_name.position,
         )
@@ -292,8 +292,8 @@ def _display_columns(columns: Sequence[Column]) -> str:
 
 _UNSUPPORTED_CHANGES = {
     "SWAP": "SWAP WITH is not supported: RENAME both tables",
-    "SUSPEND": "Clustering is not suspended: DROP CLUSTERING KEY",
-    "RESUME": "Clustering is not resumed: write CLUSTER BY (…)",
+    "SUSPEND": "SUSPEND RECLUSTER is not supported. Use DROP CLUSTERING KEY",
+    "RESUME": "RESUME RECLUSTER is not supported. Use CLUSTER BY (…)",
 }
 
 
@@ -320,8 +320,8 @@ def _parse_add_columns(cursor: TokenCursor) -> AddColumns:
         column = parse_column(cursor, 0, seen, in_parentheses=False)
         if column.default is not None:
             raise cursor.make_error(
-                f"A default for the new column {at.source_text} is not supported: rows that are there "
-                "would keep NULL. Add the column without one",
+                f"A default for the new column {at.source_text} is not supported, because existing rows "
+                "would keep NULL. Add the column without a default",
                 at,
             )
         columns.append(column)

@@ -22,7 +22,9 @@ from snowmelt.catalog.statements.statement_context import (
 )
 
 SELECT_DIALECTS = ("aws", "ceph", "ceph-2020")
-_QUOTING_HINT = "the name of a bucket with other signs than letters is written in quotes: 'my-data'"
+_QUOTING_HINT = (
+    "quote a bucket name that begins with a digit, or contains a hyphen or a period: 'my-data'"
+)
 
 
 class CreateBucket(Statement):

@@ -180,7 +180,7 @@ _UNSUPPORTED_STATEMENTS = {
         word: f"{word} is not supported: {_ROW_INGESTION_HINT}"
         for word in ("INSERT", "UPDATE", "DELETE", "MERGE")
     },
-    "COPY": "COPY is not run here: `lake.sql`, `snowmelt sql` and `snowmelt copy` run it",
+    "COPY": "COPY is not supported here. Run it with `lake.sql`, `snowmelt sql` or `snowmelt copy`",
 }
 
 

@@ -228,7 +228,7 @@ def _lock_owned_function(
     record = session.find_function_or_translator(overload)
     if isinstance(record, TranslatorRecord):
         raise UserError(
-            f"{record.display_signature} is a translator: CREATE OR REPLACE FUNCTION gives it another source."
+            f"Cannot alter translator {record.display_signature}. Use CREATE OR REPLACE FUNCTION."
         )
     session.require_ownership("FUNCTION", record.function_id, record.display_signature)
     # Lock, so that concurrent changes of a function do not overwrite each other.
@@ -274,7 +274,8 @@ def _check_cache_allowed(
     place = positions.get("CACHE")
     if place is not None and function.cache_bytes and function.volatility is Volatility.VOLATILE:
         raise make_statement_error(
-            "CACHE requires an IMMUTABLE function: a VOLATILE function is called for each row",
+            "CACHE requires an IMMUTABLE function: a VOLATILE function is called for each row. Add "
+            "IMMUTABLE, or omit CACHE",
             place,
         )
 
@@ -387,7 +388,10 @@ def parse_create_function(
     arguments = parse_arguments(cursor)
     cursor.expect("RETURNS")
     if cursor.is_next("TABLE"):
-        raise cursor.make_error("An external function returns one value per row, and not a TABLE")
+        raise cursor.make_error(
+            "RETURNS TABLE is not supported: an external function returns one value per row. Use a "
+            "column type"
+        )
     signature = FunctionSignature(written, arguments, parse_sql_type(cursor))
     settings = ClauseReader(FUNCTION_CLAUSES, _FUNCTION_LABEL)
     phrases: dict[str, Any] = {}
@@ -513,7 +517,9 @@ def _parse_handler_name(cursor: TokenCursor) -> str:
     at = cursor.current
     name = cursor.parse_string("the name of a function")
     if not name.isidentifier():
-        raise cursor.make_error("HANDLER is the name of a function of the source, one word", at)
+        raise cursor.make_error(
+            f"Invalid HANDLER {name[:80]!r}. Expected the name of a function in the source", at
+        )
     return name
 
 
@@ -553,7 +559,7 @@ def _parse_create_translator(
         raise cursor.make_error(
             "LANGUAGE PYTHON needs HANDLER = '…', the name of the function in its source"
             if handler is None
-            else "HANDLER belongs to LANGUAGE PYTHON; JavaScript's source is the function itself"
+            else "HANDLER requires LANGUAGE PYTHON. Omit it: the source of JavaScript is the function"
         )
     translator = Translator(
         name="", language=language, argument=argument, body=body, handler=handler

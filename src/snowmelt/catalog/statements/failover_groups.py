@@ -52,7 +52,7 @@ from snowmelt.errors import PrivilegeMissing, UserError
 from snowmelt.schema.types import to_display_name
 
 _LABEL = "a failover group"
-_KEY_HINT = "PRIVATE_KEY is the file of the key, such as 'file:/etc/snowmelt/replica.pem'"
+_KEY_HINT = "PRIVATE_KEY must be a reference to a file, such as 'file:/etc/snowmelt/replica.pem'"
 _FILE_PREFIX = "file:"
 # Kinds of objects that every group contains. Other kinds of Snowflake objects are rejected.
 _REQUIRED_TYPES = frozenset({"DATABASES", "ROLES", "USERS"})
@@ -78,8 +78,8 @@ class CreateGroup(Statement):
         if self.databases and missing:
             names = ", ".join(sorted(map(to_display_name, missing)))
             raise UserError(
-                f"ALLOWED_DATABASES lacks {names}. A group has all databases of an installation: name "
-                "all of them, or leave ALLOWED_DATABASES out."
+                f"ALLOWED_DATABASES lacks {names}. A group contains all databases of an installation: name "
+                "all of them, or omit ALLOWED_DATABASES."
             )
         failover_groups.create_group(
             session.connection,
@@ -94,7 +94,7 @@ class CreateGroup(Statement):
         if self.url is None:
             return creation_result(label, replaced=False)
         return StatementResult(
-            message=f"{label} follows {self.url}. SHOW FAILOVER GROUPS tells when it has the first state."
+            message=f"{label} follows {self.url}. SHOW FAILOVER GROUPS shows when it has the first state."
         )
 
 
@@ -146,7 +146,7 @@ def _promote(statement: AlterGroup, session: StatementSession, group: FailoverGr
 def _describe_primary(group: FailoverGroup) -> str:
     """Return the message of a promotion that is repeated, for example after a lost response."""
     return (
-        f"Site {group.site} is the primary of group {to_display_name(group.name)} already, epoch "
+        f"Site {group.site} is already the primary of group {to_display_name(group.name)}, epoch "
         f"{group.epoch}."
     )
 
@@ -156,19 +156,19 @@ def _request_switch(_statement: AlterGroup, session: StatementSession, group: Fa
         return _describe_primary(group)
     if group.kind != "FAILOVER" or group.role is not SiteRole.SECONDARY:
         raise failover_groups.GroupConflict(
-            reason="PRIMARY PLANNED is run at a secondary of a failover group; this site is the "
+            reason="PRIMARY PLANNED must run at a secondary of a failover group. This site is the "
             f"{group.role} of a {group.kind.lower()} group"
         )
     failover_groups.update_group(session.connection, switch_requested=True, suspended=False)
     return (
-        "The primary stops its writes and hands over when this site has everything. SHOW FAILOVER "
-        "GROUPS tells when this site is the primary."
+        "The primary rejects writes and hands over its role when this site has all rows. SHOW FAILOVER "
+        "GROUPS shows when this site is the primary."
     )
 
 
 def _refresh(_statement: AlterGroup, session: StatementSession, group: FailoverGroup) -> str:
     del session
-    return f"Group {to_display_name(group.name)} follows all the time; there is nothing to refresh."
+    return f"Group {to_display_name(group.name)} replicates continuously. REFRESH has no effect."
 
 
 def _suspend(statement: AlterGroup, session: StatementSession, group: FailoverGroup) -> str:
@@ -256,8 +256,8 @@ def _parse_object_types(cursor: TokenCursor) -> tuple[str, ...]:
     missing = sorted(_REQUIRED_TYPES - set(types))
     if missing:
         raise cursor.make_error(
-            f"OBJECT_TYPES lacks {', '.join(missing)}. A group has the whole installation: name them, "
-            "or leave OBJECT_TYPES out",
+            f"OBJECT_TYPES lacks {', '.join(missing)}. A group contains the whole installation: name "
+            "them, or omit OBJECT_TYPES",
             first,
         )
     return tuple(types)
@@ -267,7 +267,7 @@ def _parse_schedule(cursor: TokenCursor) -> None:
     at = cursor.current
     cursor.parse_string("a schedule")
     raise cursor.make_error(
-        "REPLICATION_SCHEDULE is not supported: a group follows all the time; leave it out", at
+        "REPLICATION_SCHEDULE is not supported: a group replicates continuously. Omit it", at
     )
 
 
@@ -323,7 +323,7 @@ def _parse_create(kind: str, cursor: TokenCursor, mode: CreateMode) -> CreateGro
     site = values.pop("site", None if is_replica else "PRIMARY")
     if site is None:
         raise cursor.make_error(
-            "SITE is missing: it names this site, as ALLOWED_ACCOUNTS of the group does", at
+            "SITE is missing. Set it to the name of this site in ALLOWED_ACCOUNTS of the group", at
         )
     return CreateGroup(name, kind, mode, site, GroupSettings(**values), databases, url)
 
@@ -346,7 +346,7 @@ def _parse_alter(cursor: TokenCursor, if_exists: bool) -> AlterGroup:
         cursor.expect("TO" if action == "ADD" else "FROM")
         if cursor.is_next("ALLOWED_DATABASES"):
             raise cursor.make_error(
-                "A group has all databases; ALLOWED_DATABASES cannot be changed"
+                "ALLOWED_DATABASES cannot be changed: a group contains all databases"
             )
         cursor.expect("ALLOWED_ACCOUNTS")
     cursor.expect_end("ALTER FAILOVER GROUP")

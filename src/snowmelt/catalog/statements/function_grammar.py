@@ -59,7 +59,7 @@ def _parse_headers(cursor: TokenCursor) -> tuple[tuple[str, str], ...]:
     for name in names:
         if names.count(name) > 1:
             raise cursor.make_error(
-                f"HEADERS has {name!r} twice: case does not count in headers", at
+                f"HEADERS contains {name!r} twice. Names of headers are case-insensitive", at
             )
     try:
         validate_custom_headers(dict(found))
@@ -87,7 +87,8 @@ def _parse_context_header(cursor: TokenCursor) -> str:
     token = cursor.current
     if token.kind in {TokenKind.STRING, TokenKind.QUOTED}:
         raise cursor.make_error(
-            f"CONTEXT_HEADERS names functions, without quotes: {token.text}; HEADERS takes constants"
+            f"CONTEXT_HEADERS requires functions without quotes, such as {token.text}. Use HEADERS for "
+            "constants"
         )
     if token.kind is not TokenKind.WORD or token.text not in CONTEXT_FUNCTIONS:
         there = ", ".join(sorted(CONTEXT_FUNCTIONS))
@@ -230,7 +231,8 @@ def _parse_argument(
     default = _parse_default_value(cursor, sql_type) if cursor.accept("DEFAULT") else None
     if default is None and previous_arguments and previous_arguments[-1].default is not None:
         raise cursor.make_error(
-            f"Argument {name} needs a DEFAULT, too: {previous_arguments[-1].name} before it has one",
+            f"Argument {name} needs a DEFAULT, because the previous argument "
+            f"{previous_arguments[-1].name} has one",
             at,
         )
     return FunctionArgument(name, sql_type, default=default)

@@ -285,8 +285,8 @@ def _is_security_integration(session: StatementSession, name: str) -> bool:
     except NotFound:
         return True
     raise UserError(
-        f"There are an API integration and a security integration {to_display_name(name)}; write which "
-        "is meant, as in DROP API INTEGRATION."
+        f"An API integration and a security integration are named {to_display_name(name)}. Specify the "
+        "kind, as in DROP API INTEGRATION."
     )
 
 
@@ -339,8 +339,8 @@ def _secret_reference_parser(clause_word: str) -> Callable[[TokenCursor], str]:
         # The message must not contain the secret, because errors are logged and shown.
         if not is_next_string(cursor) or not _SECRET_REFERENCE.match(at.text):
             raise cursor.make_error(
-                f"{clause_word} is a reference to where the secret is kept, 'env:NAME' or 'file:PATH', "
-                "never the secret itself",
+                f"{clause_word} must be a reference to the secret, 'env:NAME' or 'file:PATH', "
+                "not the secret itself",
                 at,
             )
         return cursor.parse_string("a reference")
@@ -420,7 +420,9 @@ def _parse_keys_url(cursor: TokenCursor) -> str:
     at = cursor.current
     url = cursor.parse_string("a URL")
     if not url.startswith(("https://", "http://127.0.0.1:", "http://localhost:")):
-        raise cursor.make_error("Keys are fetched over https:// (http:// on loopback alone)", at)
+        raise cursor.make_error(
+            "The URL of keys must begin with https://. Only loopback addresses allow http://", at
+        )
     return url
 
 

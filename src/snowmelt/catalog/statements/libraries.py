@@ -126,8 +126,8 @@ class SkippedFunction(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         del session
         return StatementResult(
-            message=f"{self.kind} {self.name} was skipped: of a library's functions a load "
-            "runs filters, parsers and sources. A function for queries is an EXTERNAL FUNCTION."
+            message=f"{self.kind} {self.name} was skipped: loads run only filters, parsers and "
+            "sources. For functions in queries, use CREATE EXTERNAL FUNCTION."
         )
 
 
@@ -295,7 +295,7 @@ def _parse_load_object_name(cursor: TokenCursor, kind: str) -> str:
     name = cursor.parse_name(f"a {kind.lower()}", 3)
     if len(name.parts) > 1 and name.parts[:-1] != ("PUBLIC",):
         raise cursor.make_error(
-            f"A {kind.lower()} is in no schema: write its name alone, {name.parts[-1]}"
+            f"A {kind.lower()} does not belong to a schema. Write only its name, {name.parts[-1]}"
         )
     return name.parts[-1]
 

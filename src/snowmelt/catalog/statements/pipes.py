@@ -314,7 +314,7 @@ def _parse_create(cursor: TokenCursor, create_mode: CreateMode) -> CreatePipe:
             auto_ingest = cursor.expect_one_of("TRUE", "FALSE") == "TRUE"
         elif cursor.current.text in _UNSUPPORTED_PIPE_OPTIONS:
             raise cursor.make_error(
-                f"{cursor.current.text} is not supported: the service lists the place of the files itself"
+                f"{cursor.current.text} is not supported: the service lists the location itself. Omit it"
             )
         else:
             raise cursor.make_alternatives_error(("AS", "AUTO_INGEST", "COMMENT"))
@@ -360,7 +360,7 @@ def _parse_alter(cursor: TokenCursor, if_exists: bool) -> AlterPipe:
     if cursor.accept("REFRESH"):
         if cursor.current.text in {"PREFIX", "MODIFIED_AFTER"}:
             raise cursor.make_error(
-                f"{cursor.current.text} is not supported: REFRESH looks at all files of the pipe"
+                f"{cursor.current.text} is not supported: REFRESH checks all files of the pipe. Omit it"
             )
         cursor.expect_end("ALTER PIPE … REFRESH")
         return AlterPipe(name, if_exists, refresh=True)

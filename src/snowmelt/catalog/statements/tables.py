@@ -169,7 +169,7 @@ def _find_or_create_error_table(
     if wanting:
         raise make_statement_error(
             f"Table {name} cannot be an ERROR_TABLE, because it lacks the columns "
-            f"{', '.join(wanting)}; name a table that does not exist, which is then created",
+            f"{', '.join(wanting)}. Use the name of a missing table, which is then created",
             requested_name.position,
         )
     return there
@@ -400,7 +400,9 @@ def parse_create_table(
     seen = {columns[0].name}
     while cursor.accept(","):
         if cursor.is_next(")"):
-            raise cursor.make_error("Expected another column after the comma, or no comma")
+            raise cursor.make_error(
+                "Expected another column after the comma. Add a column, or remove the comma"
+            )
         columns.append(parse_column(cursor, len(columns) + 1, seen))
         seen.add(columns[-1].name)
     if not cursor.is_next(")"):

@@ -358,5 +358,7 @@ def _select_range(
 def _check_chunk_count(table: TableRecord, count: int, after_seq: int, up_to_seq: int) -> None:
     if count != up_to_seq - after_seq:
         raise TableInconsistent(
-            table=table.name, reason=f"{count} chunks are between {after_seq} and {up_to_seq}"
+            table=table.name,
+            reason=f"{count} chunks have sequences from {after_seq + 1} to {up_to_seq}, expected "
+            f"{up_to_seq - after_seq}. Run `snowmelt check`",
         )

@@ -338,12 +338,15 @@ def _find_chunk_error(
 
 def _find_age_error(offer: ChunkOffer, commit_state: CommitDecisionInputs) -> CommitDecision | None:
     if offer.path in commit_state.tombstoned_paths:
-        return CommitDecision(CommitCode.BLOB_TOO_OLD, f"Blob {offer.path} is being deleted.")
+        return CommitDecision(
+            CommitCode.BLOB_TOO_OLD,
+            f"Blob {offer.path} is being deleted. Send its rows in a new blob.",
+        )
     seen = commit_state.first_seen_at.get(offer.path)
     if seen is not None and commit_state.now - seen > REGISTRATION_WINDOW:
         return CommitDecision(
             CommitCode.BLOB_TOO_OLD,
-            f"Blob {offer.path} was first seen over an hour ago; send its rows in a new one.",
+            f"Blob {offer.path} was first seen over an hour ago. Send its rows in a new blob.",
         )
     return None
 
@@ -355,8 +358,8 @@ def _find_key_error(
         return None
     return CommitDecision(
         CommitCode.REOPEN,
-        f"Encryption key {offer.key_id} is not the one of {offer.user} for the table {table.name}"
-        " as it is now (was it created again?). Open the channel again.",
+        f"Encryption key {offer.key_id} does not belong to user {offer.user} and the current table"
+        f" {table.name}, which may have been created again. Reopen the channel.",
     )
 
 
@@ -364,7 +367,9 @@ def _find_schema_error(offer: ChunkOffer, table: TableCommitState) -> CommitDeci
     version = offer.schema_version
     if not 0 < version <= table.schema_version:
         return CommitDecision(
-            CommitCode.REOPEN, f"Table {table.name} has no version {version} of its columns."
+            CommitCode.REOPEN,
+            f"Table {table.name} has no version {version} of its columns, expected 1 to"
+            f" {table.schema_version}. Reopen the channel.",
         )
     obstacle = table.schema_conflicts.get(version)
     if obstacle is None:
@@ -398,7 +403,7 @@ def _decide_channels(
     found = [
         CommitDecision(
             CommitCode.DUPLICATE_CHANNEL,
-            f"Channel {to_display_name(advance.name)} is twice in the chunk.",
+            f"The chunk contains channel {to_display_name(advance.name)} more than once.",
         )
         if names.count(advance.name) > 1
         else _decide_channel_advance(
@@ -425,8 +430,8 @@ def _decide_channel_advance(
     if channel_state is None:
         return CommitDecision(
             CommitCode.CHANNEL_MISSING,
-            f"Channel {to_display_name(advance.name)} does not exist on {offer.table}: it was dropped, or it was "
-            "idle for too long and has expired. Open it again.",
+            f"Channel {to_display_name(advance.name)} does not exist on {offer.table}: it was dropped, or it "
+            "expired after the idle time of setting channel_idle_s. Reopen it.",
         )
     if (
         advance.client_sequencer != channel_state.client_sequencer
@@ -442,7 +447,8 @@ def _decide_channel_advance(
         return CommitDecision(
             CommitCode.ROW_SEQUENCER_NOT_NEXT,
             f"Invalid row sequencer on channel {to_display_name(advance.name)}: expected"
-            f" {channel_state.row_sequencer + 1}, got {advance.row_sequencer}.",
+            f" {channel_state.row_sequencer + 1}, got {advance.row_sequencer}. Reopen the channel and"
+            " resume after its committed offset token.",
         )
     return ACCEPTED
 

@@ -105,7 +105,7 @@ def fetch_channels(
     """
     if order not in _ORDERS:
         raise RequestMalformed(
-            reason=f"{order[:80]!r} is not an order of channels. Valid orders: {', '.join(_ORDERS)}"
+            reason=f"Unknown order of channels {order[:80]!r}. Valid orders: {', '.join(_ORDERS)}"
         )
     if order == "token" and visibility.with_tokens is not None:
         # The order, and the cursor, would reveal tokens that the role must not see.

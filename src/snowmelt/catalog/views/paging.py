@@ -92,5 +92,5 @@ def _decode_cursor(text: str) -> tuple[int | str, int | str]:
         return msgspec.json.decode(packed, type=tuple[int | str, int | str])
     except (binascii.Error, ValueError, msgspec.DecodeError):
         raise RequestMalformed(
-            reason=f"{text[:80]!r} is no cursor of this list. Start from its first page"
+            reason=f"Invalid cursor {text[:80]!r}. Omit it to start from the first page"
         ) from None

@@ -101,7 +101,7 @@ def fetch_tables(
     """
     if order not in _ORDERS:
         raise RequestMalformed(
-            reason=f"{order[:80]!r} is not an order of tables. Valid orders: {', '.join(_ORDERS)}"
+            reason=f"Unknown order of tables {order[:80]!r}. Valid orders: {', '.join(_ORDERS)}"
         )
     query = visibility.restrict(_select_tables(), _TABLES.c.table_id)
     if text:

@@ -96,7 +96,7 @@ def test_user_code_is_for_administrators(library: Path, run: Any) -> None:
     [
         ("CREATE LIBRARY l AS 'x.so' LANGUAGE 'C++'", "LANGUAGE 'C..' is not supported"),
         ("CREATE FILTER f AS NAME 'a b' LIBRARY l", "name of a function or class"),
-        ("CREATE FILTER other.f AS NAME 'a' LIBRARY l", "in no schema"),
+        ("CREATE FILTER other.f AS NAME 'a' LIBRARY l", "does not belong to a schema"),
         ("CREATE FILTER f AS NAME a LIBRARY l", "in single quotes"),
     ],
 )

@@ -386,7 +386,7 @@ REFUSED = {
     ),
     "GRANT INSERT ON t TO r WITH GRANT OPTION": ("GRANT OPTION is not supported", 24),
     "GRANT USAGE ON ACCOUNT TO ROLE r": ("The privileges on the account are", 16),
-    "GRANT READ ON BUCKET my-data TO ROLE r": ("The name of a bucket with other signs", 24),
+    "GRANT READ ON BUCKET my-data TO ROLE r": ("Quote a bucket name that begins with a digit", 24),
     "GRANT READ ON TABLE t TO ROLE r": ("READ cannot be granted on a table", 7),
     "GRANT INSERT ON BUCKET b TO ROLE r": ("INSERT cannot be granted on a bucket", 7),
     "GRANT OWNERSHIP ON BUCKET b PREFIX 'p' TO ROLE r": ("OWNERSHIP applies to a whole bucket", 40),
@@ -402,9 +402,9 @@ REFUSED = {
         "Expected the end of the statement after DROP, not DROP",
         18,
     ),
-    "CREATE DATABASE 'd": ("This string, quoted name or comment is not closed", 17),
-    'CREATE DATABASE "d': ("This string, quoted name or comment is not closed", 17),
-    "SELECT 1 /* x": ("This string, quoted name or comment is not closed", 10),
+    "CREATE DATABASE 'd": ("This string is not closed. End it with '", 17),
+    'CREATE DATABASE "d': ('This quoted name is not closed. End it with "', 17),
+    "SELECT 1 /* x": ("This comment is not closed. End it with */", 10),
 }
 
 

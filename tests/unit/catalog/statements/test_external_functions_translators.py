@@ -64,8 +64,8 @@ def test_python_names_the_function_of_its_source() -> None:
         (HEAD + "AS ''", "LANGUAGE is missing"),
         (HEAD + "LANGUAGE SQL AS ''", "LANGUAGE must be JAVASCRIPT or PYTHON, not SQL"),
         (HEAD + "LANGUAGE PYTHON AS ''", "LANGUAGE PYTHON needs HANDLER"),
-        (HEAD + "LANGUAGE JAVASCRIPT HANDLER = 'x' AS ''", "HANDLER belongs to LANGUAGE PYTHON"),
-        (HEAD + "LANGUAGE PYTHON HANDLER = 'a.b' AS ''", "HANDLER is the name of a function"),
+        (HEAD + "LANGUAGE JAVASCRIPT HANDLER = 'x' AS ''", "HANDLER requires LANGUAGE PYTHON"),
+        (HEAD + "LANGUAGE PYTHON HANDLER = 'a.b' AS ''", "Invalid HANDLER 'a.b'"),
         (
             HEAD + "LANGUAGE PYTHON PACKAGES = ('x') AS ''",
             "PACKAGES is not a clause of CREATE FUNC",

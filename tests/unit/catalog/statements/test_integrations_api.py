@@ -69,7 +69,7 @@ def test_every_clause_is_kept() -> None:
 )
 def test_a_secret_itself_is_refused_and_not_repeated(word: str, value: str) -> None:
     told, column = refusal(f"{HEAD}{word} = {value}")
-    assert told.startswith(f"{word} is a reference to where the secret is kept")
+    assert told.startswith(f"{word} must be a reference to the secret")
     assert "hunter" not in told
     assert column == len(HEAD) + len(word) + 4
 

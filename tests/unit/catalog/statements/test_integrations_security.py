@@ -69,14 +69,14 @@ def test_without_the_kind_a_statement_says_what_it_can_of_either() -> None:
         ("ALTER SECURITY INTEGRATION i UNSET ENABLED", "ENABLED cannot be UNSET"),
         (
             "ALTER SECURITY INTEGRATION i SET EXTERNAL_OAUTH_JWS_KEYS_URL = 'http://far'",
-            "Keys are fetched over https://",
+            "The URL of keys must begin with https://",
         ),
         # The kind that understands more of it says what is wrong.
         (
             "ALTER INTEGRATION i SET EXTERNAL_OAUTH_ISSUER = 'i' COLOUR = 1",
             "COLOUR is not a clause of a security integration",
         ),
-        ("ALTER INTEGRATION i SET API_KEY = 'k' ", "API_KEY is a reference"),
+        ("ALTER INTEGRATION i SET API_KEY = 'k' ", "API_KEY must be a reference"),
         (
             "DROP SECURITY INTEGRATION i CASCADE",
             "Expected the end of the statement after DROP SECURITY INTEGRATION",
