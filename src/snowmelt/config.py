@@ -87,7 +87,7 @@ class Settings:
     select_dialect: str = _setting(
         "aws", "Dialect of a SELECT that names none: aws, ceph or ceph-2020"
     )
-    select_queries: int = _setting(64, "Concurrent SELECTs; the service refuses more with Busy")
+    select_queries: int = _setting(64, "Concurrent SELECTs; further ones are rejected with Busy")
     select_threads: int = _setting(0, "Threads shared by all SELECTs; 0: one per processor")
     select_record_bytes: int = _setting(16 * 1024 * 1024, "Largest record of a SELECT, bytes")
     select_group_memory_bytes: int = _setting(
@@ -163,7 +163,7 @@ class Settings:
         0, "Row API: maximum requests per channel and second; 0: no limit"
     )
     rows_flush_ms: int = _setting(
-        0, "Row API: time for which the official SDK gathers rows, ms; 0: the SDK decides"
+        0, "Row API: time for which the official SDK collects rows, ms; 0: the SDK decides"
     )
     migrate: bool = _setting(True, "Migrate chunks to native files in the background")
     migrate_interval_s: float = _setting(30.0, "Time between two checks for chunks to migrate, s")
@@ -231,7 +231,7 @@ class Settings:
     )
     user_code_output_bytes: int = _setting(
         1024 * 1024 * 1024,
-        "COPY: output limit of a user's filter beyond 1,000 times its input, bytes",
+        "COPY: output of a user's filter in addition to 1,000 times its input, bytes",
     )
     user_code_call_s: float = _setting(600.0, "COPY: longest call of user code, s")
     log_level: str = _setting("info", "Log level: debug, info, warning or error")

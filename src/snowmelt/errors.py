@@ -45,7 +45,7 @@ class SnowmeltError(Exception):
 
 
 class UserError(SnowmeltError, status=400):
-    """The request cannot be carried out as it is."""
+    """The request is invalid."""
 
 
 class ConflictError(SnowmeltError, code="conflict", status=409):
@@ -280,7 +280,7 @@ class BrokersSilent(RemoteError):
 
 
 class SchemaRegistryUnavailable(RemoteError):
-    """Schema registry {url} is unavailable: {reason}. The messages are read again when it responds."""
+    """Schema registry {url} is unavailable: {reason}. The messages are retried when the registry responds."""
 
 
 class KafkaSourceConflict(ConflictError):
@@ -304,7 +304,7 @@ class EngineCommitConflict(ConflictError):
 
 
 class LoadOvertaken(ConflictError):
-    """Load {load} was overtaken: {reason}. Nothing was loaded."""
+    """Load {load} conflicts with another change: {reason}. Nothing was loaded."""
 
 
 # Buckets and their objects.

@@ -128,7 +128,9 @@ def arm_from_environment(environment: str | None = None) -> None:
         name, _, what = item.partition("=")
         action, _, passage = what.partition(":")
         if action not in _ACTIONS:
-            raise ValueError(f"SNOWMELT_FAULT: no action {action!r}; use {', '.join(_ACTIONS)}")
+            raise ValueError(
+                f"SNOWMELT_FAULT: unknown action {action!r}. Valid actions: {', '.join(_ACTIONS)}"
+            )
         arm(Failpoint(name), _ACTIONS[action], passage=int(passage or 1))
 
 

@@ -172,7 +172,7 @@ def add_service_options(group: argparse._ArgumentGroup, *, is_optional: bool = F
         "--ca-file",
         type=Path,
         metavar="FILE",
-        help="certificate authority of the service (default: those of the system)",
+        help="certificate authority of the service (default: the system's authorities)",
     )
 
 

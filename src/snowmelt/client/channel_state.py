@@ -63,7 +63,9 @@ class ChannelFailure:
 
 
 REOPENED_FAILURE = ChannelFailure("this client opened it again", is_fenced=True)
-MOVED_FAILURE = ChannelFailure("another site is the primary now; `resume` continues there")
+MOVED_FAILURE = ChannelFailure(
+    "another site has become the primary; `resume` reopens the channel there"
+)
 DROPPED_FAILURE = ChannelFailure("this client dropped it")
 
 
@@ -289,9 +291,11 @@ def check_offset_token(token: object) -> None:
     try:
         token.encode()
     except UnicodeEncodeError:
-        raise UserError(f"Offset token {token[:100]!r} is not valid Unicode.") from None
+        raise UserError(
+            f"Offset token {token[:100]!r} is not valid Unicode. Remove unpaired surrogates."
+        ) from None
     if "\0" in token:
-        raise UserError(f"Offset token {token[:100]!r} contains the character NUL.")
+        raise UserError(f"Offset token {token[:100]!r} contains the character NUL. Remove it.")
 
 
 def split_table_name(text: str) -> tuple[str, str, str]:

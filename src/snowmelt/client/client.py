@@ -443,7 +443,7 @@ def _parse_on_error(mode: OnError | str) -> OnError:
     try:
         return OnError(mode)
     except ValueError as error:
-        reason = f"{mode!r} is none of {', '.join(OnError)}"
+        reason = f"expected one of {', '.join(OnError)}, got {mode!r}"
         raise ConfigurationError(setting="on_error", reason=reason) from error
 
 

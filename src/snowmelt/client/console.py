@@ -71,6 +71,7 @@ class ConsoleClient(ServiceConnection):
             raise AuthenticationFailed(message or None, reason=f"HTTP {status}")
         if status == HTTPStatus.NOT_FOUND and document.get("error") == "route_not_found":
             raise ServiceUnavailable(
-                url=self.url, reason="it has no console (setting console, or an older version)"
+                url=self.url,
+                reason="it serves no console. Set console=read, or upgrade the service",
             )
         raise StatementFailed(reason=message or f"HTTP {status}", code="http_error")

@@ -42,7 +42,7 @@ _ENCODER_THREADS = 2
 
 _CLIENT_CLOSED_FAILURE = ChannelFailure("its client was closed")
 _FORKED_FAILURE = ChannelFailure(
-    "this process was forked after it was opened. Create another client"
+    "this process was forked after the client was created. Create another client"
 )
 
 

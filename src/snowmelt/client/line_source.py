@@ -229,5 +229,5 @@ class CsvLineParser:
         if number <= self._header_lines:
             return None
         if len(values) != len(self._columns):
-            return f"it has {len(values)} fields, not {len(self._columns)}"
+            return f"expected {len(self._columns)} fields, got {len(values)}"
         return {name: value or None for name, value in zip(self._columns, values, strict=True)}

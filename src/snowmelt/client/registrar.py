@@ -375,8 +375,8 @@ class UnreplicatedRows:
         if not self._entries or silent_s < _SLOW_REPLICATION_S:
             return None
         return self._make_error(
-            f"a follower of its failover group has confirmed no rows for {silent_s:.0f} s. Look at SHOW "
-            "REPLICAS; without that site, remove it from ALLOWED_ACCOUNTS of the group"
+            f"a follower of its failover group has confirmed no rows for {silent_s:.0f} s. Check SHOW "
+            "REPLICAS. If that site is lost, remove it from ALLOWED_ACCOUNTS of the group"
         )
 
     def __bool__(self) -> bool:

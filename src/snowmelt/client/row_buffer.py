@@ -219,12 +219,12 @@ def find_schema_mismatch(older: TableSchema, current: TableSchema) -> str | None
         before = known.get(column.ordinal)
         if before is None:
             if not column.nullable:
-                return f"column {column.display_name} was added, which is NOT NULL"
+                return f"NOT NULL column {column.display_name} was added"
         elif isinstance(widen_column_type(before, column), str) or (
             before.nullable and not column.nullable
         ):
             null = "" if column.nullable else " NOT NULL"
-            return f"column {column.display_name} is {column.sql_type}{null} now"
+            return f"column {column.display_name} was changed to {column.sql_type}{null}"
     return None
 
 

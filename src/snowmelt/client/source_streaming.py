@@ -130,7 +130,7 @@ class StreamPump:
         on_refused: Callable[[str, RowError], None] | None = None,
     ) -> None:
         if on_backwards not in _ON_BACKWARDS_CHOICES:
-            reason = f"{on_backwards!r} is none of {', '.join(_ON_BACKWARDS_CHOICES)}"
+            reason = f"expected one of {', '.join(_ON_BACKWARDS_CHOICES)}, got {on_backwards!r}"
             raise ConfigurationError(setting="on_backwards", reason=reason)
         self._source = source
         self._channel = channel

@@ -337,7 +337,7 @@ class _Analysis:
     def _render_boolean(self, node: exp.Column) -> str:
         column = self._find_column(node)
         if column.kind is not LogicalType.BOOLEAN:
-            raise QueryNotPlain(reason=f"column {column.name} is no condition")
+            raise QueryNotPlain(reason=f"column {column.name} is not a condition")
         return self._render_name(column)
 
     def _render_is(self, node: exp.Is) -> str:
@@ -376,7 +376,7 @@ class _Analysis:
             if first.kind is not second.kind:
                 raise QueryNotPlain(reason=f"it compares {first.kind} with {second.kind}")
             if first.kind is LogicalType.FIXED and (first.scale or 0) != (second.scale or 0):
-                raise QueryNotPlain(reason="it compares numbers of two scales")
+                raise QueryNotPlain(reason="it compares numbers of different scales")
             return f"({self._render_name(first)} {operator} {self._render_name(second)})"
         if isinstance(left, exp.Column):
             column = self._find_operand(left)

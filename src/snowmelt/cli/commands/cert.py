@@ -35,7 +35,7 @@ _MAX_CLOCK_SKEW = dt.timedelta(minutes=5)
 
 
 class AuthorityUnreadable(UserError):
-    """{path} cannot be read as {what}; move it away to get a new authority."""
+    """Cannot read {path} as {what}. Move the file away to create a new authority."""
 
     code = "authority_broken"
 
@@ -127,9 +127,9 @@ def _load_or_create_authority(
         try:
             key = serialization.load_pem_private_key(key_path.read_bytes(), None)
         except (ValueError, TypeError):
-            raise AuthorityUnreadable(path=key_path, what="its key") from None
+            raise AuthorityUnreadable(path=key_path, what="the key of the authority") from None
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise AuthorityUnreadable(path=key_path, what="its key")
+            raise AuthorityUnreadable(path=key_path, what="the key of the authority")
         return known, key
     new = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Snowmelt local authority")])

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "rejects rows that its client has not committed.",
     )
     dropping.add_argument(
-        "channel", help="name of the channel, in the case that SHOW CHANNELS shows"
+        "channel", help="name of the channel, in upper and lower case as in SHOW CHANNELS"
     )
     dropping.add_argument("--table", metavar="NAME", required=True, help="database.schema.table")
     setting = add_action(
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "resumes after the new token.",
     )
     setting.add_argument(
-        "channel", help="name of the channel, in the case that SHOW CHANNELS shows"
+        "channel", help="name of the channel, in upper and lower case as in SHOW CHANNELS"
     )
     setting.add_argument("--table", metavar="NAME", required=True, help="database.schema.table")
     setting.add_argument(
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for action in (listing, dropping, setting):
         action.add_argument("--role", help="role to act as (default: as for `snowmelt sql`)")
-        service = action.add_argument_group("a service elsewhere")
+        service = action.add_argument_group("service (default: the catalog of this machine)")
         add_service_options(service, is_optional=True)
 
 

@@ -68,10 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     watch.add_argument(
         "--once",
         action="store_true",
-        help="with --watch: end when no file waits (exit status 1 if any failed)",
+        help="with --watch: exit when no file is waiting (exit code 1 if any failed)",
     )
     add_statement_options(parser)
-    service = parser.add_argument_group("a service elsewhere, which runs the load on its machine")
+    service = parser.add_argument_group(
+        "service that runs the load on its machine (default: this process)"
+    )
     add_service_options(service, is_optional=True)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from snowmelt.errors import ConfigurationError
 
 NAME = "demo"
-SUMMARY = "stream 336,776 real flights, kill the loader in the middle, and count"
+SUMMARY = "stream 336,776 real flights, kill the loader, resume it, and verify the counts"
 EXAMPLES = """examples:
   snowmelt demo
   snowmelt demo --folder /tmp/flights --rows-per-s 10000
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rows-per-s",
         type=float,
         default=7000.0,
-        help="pace of the load (default: %(default)s)",
+        help="rate of the load, in rows per second (default: %(default)s)",
     )
 
 
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         if not (options.folder / _MARKER_FILE).exists():
             raise ConfigurationError(
                 setting="--folder",
-                reason=f"{options.folder} is not empty and not of an earlier demo",
+                reason=f"{options.folder} is not empty and has no earlier demo. Choose another folder",
             )
         shutil.rmtree(options.folder)
     options.folder.mkdir(parents=True, exist_ok=True)

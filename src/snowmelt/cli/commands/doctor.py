@@ -54,7 +54,7 @@ EXAMPLES = """examples:
   snowmelt doctor
   snowmelt doctor --data-dir /var/lib/snowmelt --format json
 
-Exit code 1 if a check fails. A note is about an optional part, or a problem that is not urgent. The checks
+Exit code 1 if a check fails. A note concerns an optional part, or a problem that is not urgent. The checks
 write a small object to stage and warehouse and delete it. They change nothing else.
 """
 _HEALTH_TIMEOUT_S = 2.0
@@ -164,13 +164,13 @@ def _check_catalog_version(settings: Settings) -> CheckResult:
     if not found.is_known:
         return wrong(
             "catalog",
-            f"its version {found.current} is newer than this release supports ({found.newest}); "
+            f"version {found.current} is newer than this release supports ({found.newest}); "
             "install the release that the other services run",
         )
     if found.current != found.newest:
         return note(
             "catalog",
-            f"it has version {found.current}; the next `snowmelt serve` upgrades it to {found.newest}, "
+            f"version {found.current}; the next `snowmelt serve` upgrades the catalog to {found.newest}, "
             "after which older services cannot open it",
         )
     return fine("catalog", f"reachable, version {found.current}")
@@ -225,7 +225,9 @@ def _check_catalog_contents(settings: Settings, clock: Clock) -> Iterator[CheckR
 
 def _check_last_backup(last: LastBackup | None, now: dt.datetime) -> CheckResult:
     if last is None:
-        return note("backup", "none was made; `snowmelt backup DEST` makes one while services run")
+        return note(
+            "backup", "no backup exists; run `snowmelt backup DEST`, also while services run"
+        )
     hours = (now - last.ended_at).total_seconds() / 3600
     age = f"{hours:,.0f} h" if hours < _BACKUP_WARNING_AGE_H else f"{hours / 24:,.0f} days"
     text = f"point {last.point_id} in {last.destination}, {age} old"
@@ -257,7 +259,7 @@ def check_services(
             )
     versions = sorted({service.version for service in running})
     if len(versions) > 1:
-        what = f"they run versions {', '.join(versions)}; upgrade all to the newest version"
+        what = f"the services run versions {', '.join(versions)}; upgrade all to the newest version"
         yield wrong("services", what)
     for service in running:
         yield check_clock_skew(
@@ -299,10 +301,10 @@ _PROBE_CONTENT = b"written by snowmelt doctor"
 _STORE_URL_HINT = "Give a folder, or an address that begins with s3://, gs://, az:// or abfss://."
 _METADATA_SERVICE_PREFIX = "169.254."
 _CREDENTIAL_HINTS = {
-    "s3": "This machine has no role of its own: set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
+    "s3": "This machine has no instance role. Set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
     "AWS_REGION. ",
-    "gs": "This machine has no account of its own: set GOOGLE_APPLICATION_CREDENTIALS to a key's file. ",
-    "az": "This machine has no identity of its own: set AZURE_STORAGE_ACCOUNT_KEY, or "
+    "gs": "This machine has no service account. Set GOOGLE_APPLICATION_CREDENTIALS to a key file. ",
+    "az": "This machine has no managed identity. Set AZURE_STORAGE_ACCOUNT_KEY, or "
     "AZURE_CLIENT_ID, AZURE_CLIENT_SECRET and AZURE_TENANT_ID. ",
 }
 
@@ -339,7 +341,8 @@ def _check_free_space(check_name: str, folder: Path, display_path: str) -> Check
     if free < _MIN_FREE_BYTES:
         return wrong(
             check_name,
-            f"{display_path} has {free >> 20:,} MiB left, which is too little; free some space, or use another disk",
+            f"{display_path} has {free >> 20:,} MiB free, expected at least {_MIN_FREE_BYTES >> 20:,} MiB; free some "
+            "space, or use another disk",
         )
     return fine(check_name, f"{display_path}, {free >> 30:,} GiB free")
 
@@ -405,7 +408,9 @@ def _find_store_hint(url: str, reason: str) -> str:
     """Return a hint that explains a store's error, or an empty string."""
     scheme = url.partition("://")[0].lower()
     if "Account must be specified" in reason:
-        return "Set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or its like. "
+        return (
+            "Set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or another credential. "
+        )
     if "builder error" in reason and scheme == "s3":
         return "For an AWS_ENDPOINT with http:// set AWS_ALLOW_HTTP=true. "
     # Without credentials, stores query the cloud's metadata service, which exists only in clouds.
@@ -425,7 +430,7 @@ def _probe_store(store: Store, path: str, clock: Clock) -> float | None:
     try:
         after = clock.now()
         if store.get(path) != _PROBE_CONTENT:
-            raise OSError("what was read is not what was written")
+            raise OSError("the object read differs from the object written")
         found = store.head(path)
     finally:
         store.delete(path)

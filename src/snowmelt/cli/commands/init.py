@@ -26,8 +26,8 @@ EXAMPLES = """examples:
   snowmelt init --yes
   snowmelt init --yes --data-dir /var/lib/snowmelt --port 8443 --config /etc/snowmelt/snowmelt.toml
 
-Asks for each value; --yes takes the defaults and the options. What already exists is kept, so the
-command can be repeated. The last lines are the next commands.
+Asks for each value; --yes takes the defaults and the options. Existing parts are kept, so the command
+can be repeated. The last lines of the output are the next commands.
 """
 _FIRST_COLUMNS = "id NUMBER NOT NULL, at TIMESTAMP_NTZ(6), what VARCHAR"
 
@@ -113,9 +113,9 @@ def _make_config_text(options: argparse.Namespace) -> str:
             lines += ["", f"# {each.metadata['about']}", f"# {each.name} = {json.dumps(default)}"]
     lines += [
         "",
-        "# How clients reach the service: `snowmelt tail`, `kafka` and `replay`, `snowmelt.connect()`,",
+        "# Address of the service for `snowmelt tail`, `kafka` and `replay`, `snowmelt.connect()`,",
         "# and with --profile also `sql`, `copy`, `channels` and `user`.",
-        "# A change of `port` above belongs in this address too.",
+        "# If you change `port` above, change this address too.",
         "[profiles.default]",
         f'url = "http://127.0.0.1:{options.port}"',
         f"user = {json.dumps(options.user)}",

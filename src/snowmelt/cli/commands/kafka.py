@@ -119,7 +119,7 @@ def _add_stream_arguments(stream: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="setting of a connector, by our name or that of Snowflake's connector; repeatable",
+        help="setting of a connector, by its Snowmelt name or its name in Snowflake's connector; repeatable",
     )
     stream.add_argument(
         "--evolve",

@@ -22,7 +22,7 @@ _COLUMNS = ("table", "waiting_chunks", "metadata")
 
 
 class TableNotMigrated(NotFound):
-    """{table} has no native files yet; `snowmelt migrate` makes them of its chunks."""
+    """Table {table} has no native files yet. Create them with `snowmelt migrate`."""
 
     code = "nothing_native"
 

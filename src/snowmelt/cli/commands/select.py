@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--delimiter", help=r"delimiter of CSV fields (default: , or \t for .tsv)")
     form.add_argument("--record-delimiter", help=r"delimiter of CSV records (default: \n)")
     form.add_argument("--quote", help='CSV quote character (default: ")')
-    form.add_argument("--escape", help="CSV escape character (default: that of the dialect)")
-    form.add_argument("--comment", help="start of CSV comments (default: that of the dialect)")
+    form.add_argument("--escape", help="CSV escape character (default: depends on the dialect)")
+    form.add_argument("--comment", help="start of CSV comments (default: depends on the dialect)")
     form.add_argument("--quoted-records", action="store_true",
                       help="allow record delimiters in quoted CSV fields")  # fmt: skip
     form.add_argument("--compression", choices=("none", "gzip", "bzip2", "zstd"),

@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: %(default)s)",
     )
     add_statement_options(parser)
-    service = parser.add_argument_group("a service elsewhere, which runs the statements")
+    service = parser.add_argument_group("service that runs the statements (default: this process)")
     add_service_options(service, is_optional=True)
 
 

@@ -69,15 +69,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="utf-8",
         help="encoding, such as latin-1 (default: %(default)s)",
     )
-    after = parser.add_argument_group("files that are read to the end and committed")
-    after.add_argument("--delete", action="store_true", help="delete them")
-    after.add_argument("--move-to", type=Path, metavar="FOLDER", help="move them to this folder")
+    after = parser.add_argument_group("action on files that are completely read and committed")
+    after.add_argument("--delete", action="store_true", help="delete the files")
+    after.add_argument(
+        "--move-to", type=Path, metavar="FOLDER", help="move the files to this folder"
+    )
     after.add_argument(
         "--settled",
         type=float,
         default=10.0,
         metavar="SECONDS",
-        help="idle time before that, in seconds (default: %(default)s; 0 with --once)",
+        help="idle time of a file before the action, in seconds (default: %(default)s; 0 with --once)",
     )
     parser.add_argument(
         "--on-backwards",

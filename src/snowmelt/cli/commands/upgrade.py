@@ -10,7 +10,7 @@ from snowmelt.config import Settings
 from snowmelt.errors import UserError
 
 NAME = "upgrade"
-SUMMARY = "upgrade the catalog to this version of Snowmelt, or check what that would do"
+SUMMARY = "upgrade the catalog to this version of Snowmelt, or check its version"
 EXAMPLES = """examples:
   snowmelt upgrade --check
   snowmelt upgrade

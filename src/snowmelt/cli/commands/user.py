@@ -97,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print a programmatic access token for the row API instead",
     )
     for action in (adding, listing, dropping, rotating, giving):
-        service = action.add_argument_group("a service elsewhere")
+        service = action.add_argument_group("service (default: the catalog of this machine)")
         add_service_options(service, is_optional=True)
 
 

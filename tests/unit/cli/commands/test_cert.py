@@ -64,5 +64,5 @@ def test_an_authority_that_cannot_be_read_is_not_overwritten(
     refused = snowmelt("cert")
     assert (refused.returncode, refused.stderr) == (
         1,
-        "snowmelt: certs/ca.key cannot be read as its key; move it away to get a new authority.\n",
+        "snowmelt: Cannot read certs/ca.key as the key of the authority. Move the file away to create a new authority.\n",
     )

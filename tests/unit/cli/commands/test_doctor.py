@@ -186,7 +186,7 @@ def test_a_catalog_of_a_newer_snowmelt_is_a_finding_and_an_older_one_stays_as_it
     catalog = tmp_path / "snowmelt-data" / "catalog.db"
     for version, finding, text in (
         ("9999", "wrong", "install the release that the other services run"),
-        ("0001", "note", "the next `snowmelt serve` upgrades it to"),
+        ("0001", "note", "the next `snowmelt serve` upgrades the catalog to"),
     ):
         with sqlite3.connect(catalog) as connection:
             connection.execute("UPDATE alembic_version SET version_num = ?", [version])

@@ -50,7 +50,7 @@ def test_each_commented_setting_is_its_default(
     file = tmp_path / "snowmelt.toml"
     text = file.read_text()
     head, _, rest = text.partition("[settings]")
-    settings = rest.partition("# How clients")[0]
+    settings = rest.partition("# Address of the service")[0]
     lines = [line.removeprefix("# ") for line in settings.splitlines() if " = " in line]
     file.write_text(head + "[settings]\n" + "\n".join(lines))
     changed = json.loads(snowmelt("settings", "--format", "json").stdout)

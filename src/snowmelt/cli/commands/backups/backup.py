@@ -42,7 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder or bucket to back up to, or an action on an existing backup",
     )
     parser.add_argument(
-        "place", nargs="?", metavar="DEST", help="backup of the action; file of new-key"
+        "place",
+        nargs="?",
+        metavar="DEST",
+        help="backup that the action uses; for new-key, the file to write",
     )
     parser.add_argument(
         "--public-key",
@@ -180,7 +183,7 @@ def _verify_point(options: argparse.Namespace) -> int:
     from snowmelt.clock import SystemClock
 
     if options.private_key is None:
-        raise UserError("`backup verify` requires --private-key: it decrypts every chunk.")
+        raise UserError("`backup verify` requires --private-key, the key that decrypts the chunks.")
     destination = open_destination(options.place)
     point = choose_point(destination.list_points(), options.point)
     result = verify_point(

@@ -27,7 +27,7 @@ EXAMPLES = """examples:
   snowmelt replica status --profile site2 --format json
 
 Each action runs the statement of the same name: CREATE, SHOW, ALTER and DROP FAILOVER GROUP. Without --url
-and --profile, it opens the catalog of this site.
+and --profile, the command opens the catalog of this site.
 """
 _NO_GROUP = "This installation has no failover group. Create one with `snowmelt replica create`."
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         actions,
         "status",
         _show_status,
-        help="show the group as this site has it, and the sites that follow it",
+        help="show the failover group of this site, and the sites that follow it",
     )
     add_format_option(status)
     creating = add_action(
@@ -53,17 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "promote",
         _promote,
         help="make this secondary the primary",
-        description="Make this secondary the primary at once. Rejected if rows could be lost that the "
-        "primary has reported to its clients.",
+        description="Make this secondary the primary immediately. Rejected if rows that the primary "
+        "has reported as committed could be lost.",
     )
     kinds = promoting.add_mutually_exclusive_group()
     kinds.add_argument(
         "--planned",
         action="store_true",
-        help="let the primary stop its writes and hand over, so that nothing is lost",
+        help="first stop writes at the primary and copy its last rows, so that no row is lost",
     )
     kinds.add_argument(
-        "--force", action="store_true", help="promote it even if reported rows are lost"
+        "--force", action="store_true", help="promote this site even if reported rows are lost"
     )
     suspending = add_action(
         actions, "suspend", _make_alteration("SUSPEND"), help="stop following the primary"
@@ -73,7 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     allowing = add_action(actions, "allow", _allow, help="let another site follow this primary")
     forbidding = add_action(
-        actions, "forbid", _forbid, help="end the replication to a site, and do not wait for it"
+        actions,
+        "forbid",
+        _forbid,
+        help="stop replicating to a site, and stop waiting for its confirmations",
     )
     for action in (allowing, forbidding):
         action.add_argument("site", help="name of the site, as in SQL")
@@ -81,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         actions,
         "diverged",
         _list_diverged_changes,
-        help="list what this site had alone when another site had replaced it",
+        help="list the changes that only this site had when another site replaced it as primary",
     )
     add_format_option(diverged)
     dropping = add_action(
@@ -91,7 +94,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         *(status, creating, promoting, suspending),
         *(resuming, allowing, forbidding, diverged, dropping),
     ):
-        service = action.add_argument_group("a service elsewhere, which runs the statement")
+        service = action.add_argument_group(
+            "service that runs the statement (default: this process)"
+        )
         add_service_options(service, is_optional=True)
 
 
@@ -121,7 +126,9 @@ def _add_create_options(parser: argparse.ArgumentParser) -> None:
         "--replica-user", metavar="USER", help="user with the privilege REPLICATE at the primary"
     )
     parser.add_argument(
-        "--replica-key", metavar="FILE", help="private key of that user, at the service's machine"
+        "--replica-key",
+        metavar="FILE",
+        help="private key file of that user, on the machine of the service",
     )
     parser.add_argument(
         "--replica-ca-file", metavar="FILE", help="certificate authority of the other sites"

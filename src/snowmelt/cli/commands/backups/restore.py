@@ -15,9 +15,9 @@ EXAMPLES = """examples:
   snowmelt restore /mnt/backups --to latest --private-key backup.key --data-dir restored
   snowmelt restore s3://elsewhere/backups --to 2026-11-22T09:00:00Z --private-key backup.key
 
-Catalog, stage, warehouse, keys and objects are those of the settings; all must be empty. They may be
-of another kind than the original: SQLite or PostgreSQL, folders or buckets. The output is the
-committed offset token of each channel. Clients must reopen their channels and resume after it.
+The settings determine catalog, stage, warehouse, keys and objects. All must be empty. Their kinds may
+differ from the original: SQLite or PostgreSQL, folders or buckets. The output is the committed offset
+token of each channel. Clients must reopen their channels and resume after this token.
 """
 _CHANNEL_COLUMNS = ("table", "channel", "offset token")
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         required=True,
         metavar="POINT",
-        help="ID of a point, time with zone (the last point until then), or latest",
+        help="ID of a point, time with zone (selects the last point up to this time), or latest",
     )
     parser.add_argument(
         "--private-key",

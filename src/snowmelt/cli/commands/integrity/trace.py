@@ -22,16 +22,14 @@ EXAMPLES = """examples:
   snowmelt trace demo.public.flights --file 00000-000-4f0c6a7d9b21.parquet
   snowmelt trace demo.public.flights --load 6f1f7a0c-6a54-4d1f-9f6b-0d3c2f9a1e77 --format json
 
---where reads the whole table; its conditions are those of DuckDB.
+--where reads the whole table; its conditions are DuckDB expressions.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", metavar="TABLE", help="database.schema.table")
     chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument(
-        "--channel", metavar="NAME", help="chunks of a channel, the last ones first"
-    )
+    chosen.add_argument("--channel", metavar="NAME", help="chunks of a channel, newest first")
     chosen.add_argument("--chunk", metavar="SEQ", type=int, help="chunk by commit sequence")
     chosen.add_argument("--file", metavar="PATH", help="native file, by the end of its path")
     chosen.add_argument("--load", metavar="ID", help="load (COPY, INSERT, engine) by ID")

@@ -13,14 +13,16 @@ SUMMARY = "open the console of a service in a browser, logged in with a key pair
 EXAMPLES = """examples:
   snowmelt console                                     (the profile `default`)
   snowmelt console --url https://ingest.example.com:8080 --user ops --private-key ops.pem
-  snowmelt console --print                             (a link, for a browser elsewhere)
+  snowmelt console --print                             (a link for a browser on another machine)
 
 The link opens one session and is valid for a minute.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--print", action="store_true", help="print the link, open no browser")
+    parser.add_argument(
+        "--print", action="store_true", help="print the link without opening a browser"
+    )
     parser.add_argument("--role", help="role of the session (default: the user's default role)")
     add_service_options(parser.add_argument_group("service"))
 

@@ -25,7 +25,10 @@ def add_list_action(parser: argparse.ArgumentParser, history: str) -> None:
     )
     add_format_option(listing)
     listing.add_argument("--role", help="role to act as (default: as for `snowmelt sql`)")
-    add_service_options(listing.add_argument_group("a service elsewhere"), is_optional=True)
+    add_service_options(
+        listing.add_argument_group("service (default: the catalog of this machine)"),
+        is_optional=True,
+    )
 
 
 def _print_history(history: str, options: argparse.Namespace) -> None:

@@ -21,7 +21,7 @@ EXAMPLES = """examples:
   snowmelt top --url https://ingest.example.com:8080 --user ops --private-key ops.pem
   snowmelt top --once --format json
 
-Ctrl-C ends it. The service must have its console on (setting console).
+Ctrl-C ends it. The service must serve the console (setting console).
 """
 _MAX_FINDINGS, _MAX_TABLES = 5, 10
 _clock = SystemClock()

@@ -28,7 +28,7 @@ def filled(snowmelt: Run) -> Run:
 
 
 def test_a_point_is_made_listed_verified_restored_and_expired(filled: Run, tmp_path: Path) -> None:
-    assert "note   backup          none was made" in filled("doctor").stdout
+    assert "note   backup          no backup exists" in filled("doctor").stdout
     for _ in range(2):
         made = filled("backup", "points")
         assert made.returncode == 0, made.stderr
