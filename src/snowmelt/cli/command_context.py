@@ -72,7 +72,7 @@ def add_action(
     run: Callable[[argparse.Namespace], object],
     **options: Any,
 ) -> argparse.ArgumentParser:
-    """Add an action of a command. `run_action` runs it; `options` are those of `add_parser`."""
+    """Add an action of a command. `run_action` runs it. `options` are arguments of `add_parser`."""
     if "epilog" in options:
         options["formatter_class"] = argparse.RawDescriptionHelpFormatter
     parser = actions.add_parser(name, **options)

@@ -247,7 +247,7 @@ class AsyncChannel:
 
     @property
     def is_valid(self) -> bool:
-        """True unless the client knows that rows cannot be committed."""
+        """True until the client detects that rows cannot be committed."""
         return self._channel.is_valid
 
     @property

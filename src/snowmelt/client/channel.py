@@ -181,7 +181,7 @@ class Channel:
 
     @property
     def is_valid(self) -> bool:
-        """True unless the client knows that rows cannot be committed."""
+        """True until the client detects that rows cannot be committed."""
         return self._state.failure is None
 
     @property
@@ -289,8 +289,8 @@ class Channel:
         """Validate the rows of a table and buffer them for the next flush, as one batch.
 
         Columns are matched by name. Values are converted by the rules of `insert_rows`, regardless
-        of their Arrow type. A stream is read completely before the insert, so pass a very large one
-        batch by batch.
+        of their Arrow type. A stream is read completely before the insert, so pass a stream that
+        exceeds the memory batch by batch.
 
         Args:
             data: An object with `__arrow_c_stream__`: a pyarrow Table, RecordBatch or

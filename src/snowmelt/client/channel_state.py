@@ -55,7 +55,7 @@ class ChannelTarget:
 
 @dataclass(frozen=True, slots=True)
 class ChannelFailure:
-    """Reason why a channel can no longer commit rows."""
+    """Reason why a channel cannot commit rows."""
 
     reason: str
     is_fenced: bool = False

@@ -124,7 +124,7 @@ class RegistrationSender:
             transport.make_unavailable_error,
         )
         self.on_trouble: Callable[[SnowmeltError], None] | None = None
-        # Table versions that the service no longer accepts.
+        # Table versions that the service rejects.
         self._outdated_targets: set[ChannelTarget] = set()
 
     @property
@@ -252,7 +252,7 @@ class RegistrationSender:
             _log.info("Rows for table %s wait: %s", chunk.plan.target.table, trouble)
             if self.on_trouble is not None:
                 self.on_trouble(trouble)
-        # The service is alive and asks the client to wait.
+        # The service responded, and told the client to wait.
         is_busy = result.status_code == ResponseCode.QUEUE_FULL
         self._retry_queues.queue_chunk(chunk, trouble, is_service_busy=is_busy)
 
@@ -383,7 +383,7 @@ class UnreplicatedRows:
         return bool(self._entries)
 
     def add(self, entries: Iterable[ChunkEntry]) -> None:
-        """Add the rows of a registered chunk, after those of earlier chunks."""
+        """Add the rows of a registered chunk, after the rows of earlier chunks."""
         if not self._entries:
             self._confirmed_at = self._clock.monotonic()
             self._next_request_at = self._confirmed_at + _REPLICATION_INTERVAL_S
@@ -514,7 +514,7 @@ _RETRY_BATCHING_WINDOW_S = 0.25
 
 @dataclass(slots=True)
 class _TableRetryQueue:
-    """Waiting chunks of one table: those of the oldest flush, and later flushes.
+    """Waiting chunks of one table: the chunks of the oldest flush, and later flushes.
 
     `retry_at` is None while the oldest flush is being sent. `retry_error` is the reason why it
     waits.

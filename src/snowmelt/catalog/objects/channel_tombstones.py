@@ -56,7 +56,7 @@ def restore_channels(connection: sa.Connection, table_ids: Sequence[int], now: d
     reopen it. It counts as just opened, so the time while it was dropped does not count as idle.
     """
     which = _CHANNELS.c.table_id.in_(table_ids)
-    # Sequencers continue above those of earlier channels of this name.
+    # Sequencers continue above the sequencers of earlier channels of this name.
     named = (
         sa.select(sa.literal(1))
         .select_from(

@@ -188,7 +188,7 @@ def create_group(
 ) -> None:
     """Make this installation the primary of a new group, or a follower of the primary at a URL.
 
-    The users and roles of the primary replace those of a follower.
+    The users and roles of the primary replace the users and roles of a follower.
 
     Raises:
         GroupConflict: If it already has a group, or a future follower has databases or buckets.
@@ -254,7 +254,7 @@ def drop_group(connection: sa.Connection) -> None:
 def update_settings(
     connection: sa.Connection, group: FailoverGroup, settings: GroupSettings
 ) -> None:
-    """Replace the settings. Sites that are no longer allowed lose their slot."""
+    """Replace the settings. Sites that are not in the new list of allowed sites lose their slot."""
     update_group(connection, settings=msgspec.json.encode(settings).decode())
     gone = [slot.site for slot in list_slots(connection) if slot.site not in settings.allowed_sites]
     if gone and group.is_primary:
@@ -297,7 +297,7 @@ def record_request(
     """Record that a follower has a state, and return the number of its site.
 
     Raises:
-        GroupConflict: If there are too many sites.
+        GroupConflict: If the group already has `MAX_SITES - 1` sites.
     """
     group = find_group(connection)
     known = {slot.site: slot.site_number for slot in list_slots(connection)}

@@ -534,7 +534,7 @@ def apply_future_grants(
 ) -> None:
     """Apply future grants to a new object, from the innermost scope that defines any.
 
-    As in Snowflake, the future grants of a schema override those of its database.
+    As in Snowflake, the future grants of a schema override the future grants of its database.
     """
     for scope in scopes:
         given = [each for each in list_future_grants(connection, scope=scope) if each.kind == kind]

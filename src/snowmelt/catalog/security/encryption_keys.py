@@ -405,7 +405,7 @@ def list_access_keys(connection: sa.Connection, user: str | None = None) -> list
 
 
 def drop_access_key(connection: sa.Connection, user: str, access_key_id: str) -> None:
-    """Drop an access key. Running services may accept it for a few more seconds.
+    """Drop an access key. Running services may accept the key for up to five seconds.
 
     Raises:
         NotFound: If the user does not exist or does not have this key.

@@ -233,7 +233,7 @@ class AlterColumns(TableChange):
 
 
 class RenameTable(TableChange):
-    """RENAME TO, with one to three parts; missing parts are those of the table."""
+    """RENAME TO, with one to three parts. The current name of the table supplies missing parts."""
 
     new_name_parts: tuple[str, ...]
 

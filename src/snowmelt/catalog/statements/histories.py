@@ -1,7 +1,7 @@
 """SHOW LOADS, MIGRATIONS, MAINTENANCE and BACKUPS: list the histories, newest first.
 
-The rows equal those of `snowmelt … list` and the console, limited to what the role of the session
-may see.
+`snowmelt … list` and the console show the same rows. The role of the session limits the visible
+rows.
 """
 
 from __future__ import annotations

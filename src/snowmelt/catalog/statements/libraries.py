@@ -185,7 +185,7 @@ def _find_bound_names(body: Sequence[ast.stmt]) -> list[str] | None:
 
 
 def _read_library_files(statement: CreateLibrary) -> dict[str, bytes]:
-    """Read the files of a library: the named file first, then those of DEPENDS by relative path."""
+    """Read the files of a library: the named file, then the DEPENDS files by relative path."""
     folder, _, name = statement.path.rpartition("/")
     if "://" not in folder and not Path(statement.path).is_file():
         raise ObjectMissing(path=name, store=folder or ".")

@@ -340,8 +340,8 @@ def expire_idle_channels(
 ) -> int:
     """Remove up to 1,000 channels without writes since a time. Return the number of removed channels.
 
-    Opening a channel counts as a write. Offset tokens are removed, too. A client that still uses an
-    expired channel gets ChannelNotFound, and may open it again as a new channel.
+    Opening a channel counts as a write. Offset tokens are removed, too. Requests for an expired
+    channel fail with ChannelNotFound. A client may open the channel again as a new one.
     """
     idle = sa.and_(
         _CHANNELS.c.opened_at < idle_since,

@@ -153,7 +153,7 @@ class StoredChunk:
 
 @dataclass(frozen=True, slots=True)
 class LastCommittedChunk:
-    """The last committed chunk of a channel. It is known even if the chunk's row is deleted."""
+    """The last committed chunk of a channel. This record remains if the chunk's row is deleted."""
 
     client_sequencer: int | None
     path: str | None

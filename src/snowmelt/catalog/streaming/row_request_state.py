@@ -1,7 +1,8 @@
 """State of the row API: last request, row counts and last error of channels, and byte encodings.
 
 The byte encoding is base64 or hexadecimal digits, by pipe path and client token. It is stored only
-for paths on which a client was asked to use base64. On all other paths, no client uses base64.
+for paths on which a response told a client to use base64. On all other paths, no client uses
+base64.
 """
 
 from __future__ import annotations
@@ -220,7 +221,7 @@ def apply_empty_append(
 def find_saved_request_ids(
     connection: sa.Connection, table_id: int, request_ids: Sequence[str]
 ) -> set[str]:
-    """Return those of these IDs of requests without a channel that are already saved."""
+    """Return the IDs that are already saved, among these IDs of requests without a channel."""
     wanted = {"table_id": table_id, "request_ids": dialect.encode_array(request_ids)}
     return set(connection.execute(_SELECT_REQUEST_IDS, wanted).scalars())
 

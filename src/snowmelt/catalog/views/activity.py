@@ -149,7 +149,7 @@ def _quantile(sorted_values: Sequence[float], share: float) -> float | None:
 
 
 def _count_rejected_rows(connection: sa.Connection) -> int:
-    """Return the rejected rows of all channels: those of the row API, and those that clients report."""
+    """Return the number of rejected rows that the row API counted or clients reported."""
     reports = model.client_rejections.c
     totals = (
         sa.select(sa.func.coalesce(sa.func.sum(value), 0)).scalar_subquery()

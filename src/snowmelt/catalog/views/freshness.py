@@ -26,7 +26,7 @@ from snowmelt.schema.types import TableName
 
 FRESH, LATE, QUIET, NEVER = "fresh", "late", "quiet", "never"
 _QUIET_FACTOR = 12
-# Minimum of the usual gap between commits. Every client pauses for a few seconds.
+# Minimum of the usual gap between commits, in seconds. Shorter pauses occur at every client.
 _MIN_GAP_S = 5.0
 MIN_COMMITS = 5
 _RECENT_COMMITS = 60

@@ -225,7 +225,7 @@ def print_file_result(result: CopyResult | StatementResult, output_format: str) 
 
 
 def print_copy_result(result: CopyResult, output_format: str) -> None:
-    """Print the result of a COPY statement: a few lines of text, or a row in JSON or CSV."""
+    """Print the result of a COPY statement as lines of text, or as one row in JSON or CSV."""
     from snowmelt.loaders.load_result_check import describe_truncation
 
     if output_format != "table":

@@ -634,7 +634,7 @@ def check_service(settings: Settings) -> CheckResult:
 def check_registered_service(running: Sequence[ServiceRecord]) -> CheckResult:
     """Check that the newest of a catalog's running services responds, if it is on this machine.
 
-    The address in the settings may be that of another installation.
+    The address in the settings may belong to another installation.
     """
     if not running:
         return note("service", "no service of this catalog runs; start it with `snowmelt serve`")
