@@ -146,7 +146,10 @@ class LineSource:
                 self._byte_offset += end
                 return data[:end].split(b"\n")[:-1]
             size *= 4
-        raise UserError(f"Line {self._line_number + 1} of {self.path} is longer than 64 MiB.")
+        raise UserError(
+            f"Line {self._line_number + 1} of {self.path} is longer than 64 MiB. Split the line, or omit "
+            "the file."
+        )
 
 
 def _digest_first_line(file_descriptor: int, header_lines: int) -> str | None:

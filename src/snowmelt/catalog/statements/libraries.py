@@ -196,7 +196,7 @@ def _read_library_files(statement: CreateLibrary) -> dict[str, bytes]:
         if size > _MAX_LIBRARY_BYTES:
             raise UserError(
                 f"The files of library {to_display_name(statement.name)} have more than "
-                f"{_MAX_LIBRARY_BYTES:,} bytes."
+                f"{_MAX_LIBRARY_BYTES:,} bytes. Include fewer files with DEPENDS."
             )
         contents.setdefault(path, data)
     return contents
