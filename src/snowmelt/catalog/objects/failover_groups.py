@@ -513,7 +513,7 @@ def close_primary(connection: sa.Connection) -> None:
 
 
 def reopen_primary(connection: sa.Connection) -> None:
-    """Accept writes again, because the follower did not copy the last state in time."""
+    """Accept writes again, because the followers are unavailable during a planned switch."""
     group = find_group(connection, lock=True)
     if group is not None and group.role is SiteRole.CLOSING:
         record_changes(connection)
