@@ -32,8 +32,8 @@ class ReplicaView:
 
     `state` is `current`, `catching up`, `copying` (its first state), `silent`, or `not connected` (it has
     sent no request). `waiting_tokens` is the number of channels whose committed offset token it lacks; None
-    if it does not delay offset tokens. `behind_s` is the time since it certainly had every row, `rows_behind` the
-    number of rows committed by channels since; 0 if it is current, None if it never had a state.
+    if it does not delay offset tokens. `behind_s` is the time since it certainly had every row; 0 if it is
+    current, None if it never had a state.
     """
 
     site: str
@@ -43,7 +43,6 @@ class ReplicaView:
     requested_at: dt.datetime | None = None
     waiting_tokens: int | None = None
     behind_s: float | None = None
-    rows_behind: int | None = None
 
     def measure_silence(self, now: dt.datetime) -> float | None:
         """Return the seconds since its last request; None if it has sent none."""
@@ -87,15 +86,13 @@ def list_replicas(
         else:
             state = "catching up" if behind or waiting else "current"
         behind_s: float | None = None
-        rows: int | None = None
         if behind is not None:
-            behind_s, rows = 0.0, 0
+            behind_s = 0.0
             if state != "current":
                 since = _find_last_current(connection, slot.site, slot.requested_at, waiting)
                 behind_s = max((now - since).total_seconds(), 0.0)
-                rows = _count_rows_since(connection, since)
         found[slot.site] = ReplicaView(
-            slot.site, state, slot.url, behind, slot.requested_at, waiting, behind_s, rows
+            slot.site, state, slot.url, behind, slot.requested_at, waiting, behind_s
         )
     return [found[site] for site in sorted(found)]
 
@@ -141,12 +138,6 @@ def _find_last_current(
     oldest = sa.func.min(_CHANNELS.c.last_commit_at, type_=model.UtcTimestamp)
     at = connection.execute(_select_waiting(site, oldest)).scalar()
     return requested_at if at is None else min(at, requested_at)
-
-
-def _count_rows_since(connection: sa.Connection, since: dt.datetime) -> int:
-    chunks = model.chunks.c
-    query = sa.select(sa.func.coalesce(sa.func.sum(chunks.rows), 0))
-    return int(connection.execute(query.where(chunks.registered_at >= since)).scalar_one())
 
 
 def _count_waiting_tokens(connection: sa.Connection, site: str) -> int:

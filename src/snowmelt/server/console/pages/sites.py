@@ -131,13 +131,12 @@ def _render_replicas(page: PageRequest, replicas: list[ReplicaView]) -> Html:
     if not replicas:
         return empty("The group allows no other site. Allow one:", "ALTER FAILOVER GROUP … ADD …")
     return data_table(
-        ("site", "state", "behind", "rows behind", "last request", "waiting tokens", "address"),
+        ("site", "state", "behind", "last request", "waiting tokens", "address"),
         [
             (
                 to_display_name(each.site),
                 state_mark(each.state),
                 "–" if each.behind_s is None else f"{each.behind_s:,.0f} s",
-                "–" if each.rows_behind is None else format_number(each.rows_behind),
                 age(each.requested_at, page.now),
                 "–" if each.waiting_tokens is None else format_number(each.waiting_tokens),
                 cut(each.url or ""),
@@ -145,7 +144,7 @@ def _render_replicas(page: PageRequest, replicas: list[ReplicaView]) -> Html:
             for each in replicas
         ],
         caption=f"{format_quantity(len(replicas), 'site')} may follow this site",
-        numeric="behind,rows behind,waiting tokens",
+        numeric="behind,waiting tokens",
     )
 
 
