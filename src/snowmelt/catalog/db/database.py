@@ -51,7 +51,7 @@ _READ_ONLY_SQLSTATE = "25006"
 # Operator intervention (57P01 …) and connection exceptions (08…). The server may have committed the
 # transaction.
 _CONNECTION_LOST_SQLSTATES = ("08", "57P")
-# Default of the maximum wait for the locks of other transactions.
+# Default of the maximum wait for the locks of other transactions, in seconds.
 _BUSY_TIMEOUT_S = 60.0
 
 
@@ -86,16 +86,16 @@ class Database:
         return self._url.get_backend_name()
 
     def bind_to_history(self) -> None:
-        """Reject writes from now on if the catalog gets the history of another site.
+        """Reject later writes if the catalog gets the history of another site.
 
-        A process that keeps facts of the catalog in memory calls this before it reads the first one: in
-        another history, the numbers of keys, tables and channels may mean other objects.
+        A process that caches catalog data calls this before its first read. In another history, the
+        numbers of keys, tables and channels may refer to other objects.
         """
         with self.reading() as connection:
             self._history = _read_history(connection)
 
     def has_other_history(self) -> bool:
-        """Return True if the catalog has got another history since `bind_to_history`."""
+        """Return True if the catalog's history has changed since `bind_to_history`."""
         with self.reading() as connection:
             return self._history is not None and _read_history(connection) != self._history
 
@@ -122,10 +122,11 @@ class Database:
         Group commits of rows use it.
 
         Raises:
-            CatalogBusy: If another transaction held a lock for too long.
-            CatalogUnavailable: If the database cannot be reached, or has another history than the one
-                that this process is bound to. Nothing was written.
-            TransactionConflict: If the database rolled back. The block may be retried.
+            CatalogBusy: If another transaction held a lock for longer than `busy_timeout_s`.
+            CatalogUnavailable: If the database cannot be reached, or its history differs from the
+                one that this process is bound to. Nothing was written.
+            TransactionConflict: If the database rolled the transaction back. The block may be
+                retried.
             UnknownOutcome: If the outcome of the COMMIT is unknown.
         """
         with (
@@ -175,7 +176,8 @@ class Database:
     def _check_history(self, connection: sa.Connection) -> None:
         """Check the history after the writes of a transaction.
 
-        A state of another history replaces all rows, so it waits for transactions that wrote some.
+        An import of another site's history replaces all rows, so it waits for open transactions
+        that have written a row. After its writes, a transaction therefore cannot miss an import.
         """
         if self._history is not None and _read_history(connection) != self._history:
             raise CatalogUnavailable(
@@ -275,7 +277,7 @@ class _SqliteCatalogFile:
         self._identity = (found.st_dev, found.st_ino)
 
     def check_unchanged(self) -> None:
-        """Raise CatalogUnavailable if the file is not the opened one."""
+        """Raise CatalogUnavailable if the file was replaced or deleted after it was opened."""
         if self._identity is None:
             return
         try:
@@ -669,11 +671,11 @@ def upgrade_schema(connection: sa.Connection, now: dt.datetime) -> None:
     _log.info("the catalog is of version %s now; before: %s", SCHEMA_VERSION, current or "none")
 
 
-# Clock that follows the database server's time, so that services on several machines agree on it.
+# Clock that follows the database server's time, so that all services use the same time.
 
 # Smaller differences are not corrected, because the measurement includes network latency.
 MAX_CLOCK_SKEW_S = 5.0
-# Slower responses are too inaccurate and are ignored.
+# Maximum duration of a measurement. Slower measurements are too inaccurate and are ignored.
 _MAX_ROUND_TRIP_S = 2.0
 
 
@@ -690,7 +692,7 @@ def open_catalog_clock(database: Database, local_clock: Clock | None = None) -> 
 
 
 class DatabaseServerClock:
-    """The local clock, corrected if it differs too much from the catalog's clock."""
+    """The local clock, corrected if its skew exceeds `MAX_CLOCK_SKEW_S`."""
 
     def __init__(self, local_clock: Clock) -> None:
         self._local_clock = local_clock

@@ -1,8 +1,8 @@
 """SQL that differs between SQLite and PostgreSQL, and statements with array parameters.
 
-Array statements take any number of values as one JSON parameter, so they are built, prepared and
-planned once and not again for each number of values. For inserts and updates, SQLite is fastest
-with `executemany` of its driver.
+Array statements take any number of values as one JSON parameter, so one prepared statement and plan
+serves every number of values. For inserts and updates, SQLite is fastest with `executemany` of its
+driver.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RecordT = TypeVar("_RecordT")
 def make_record(record_type: type[_RecordT], row: sa.Row[Any], **values: object) -> _RecordT:
     """Create a dataclass from the columns of a row, matched by name. `values` override columns.
 
-    A field that is no column and not among the values has its default.
+    A field with neither a column nor a value gets its default.
     """
     found = {**row._mapping, **values}  # noqa: SLF001 - public, in spite of its name
     names: Any = record_type
@@ -34,7 +34,7 @@ def make_record(record_type: type[_RecordT], row: sa.Row[Any], **values: object)
 
 
 def replace_nul(text: str | None) -> str | None:
-    """Replace NUL characters, which PostgreSQL cannot store, in a text that is only displayed."""
+    """Replace NUL characters in displayed text, because PostgreSQL cannot store them."""
     return None if text is None else text.replace("\0", "\N{SYMBOL FOR NULL}")
 
 
@@ -155,7 +155,8 @@ def update_rows(
 
 @lru_cache
 def _render_sqlite_insert(table: sa.Table, column_names: tuple[str, ...]) -> str:
-    # `sa.insert` would list the columns in the order of the table, not in that of the rows.
+    # `sa.insert` would list the columns in table order, but the rows are in the order of
+    # `column_names`.
     quoting = sqlite.dialect().identifier_preparer
     columns = ", ".join(quoting.format_column(table.c[name]) for name in column_names)
     parameters = ", ".join("?" * len(column_names))

@@ -1,11 +1,11 @@
-"""Triggers of the database: they record changed rows on a primary, and reject writes on other sites.
+"""Database triggers that record changes on a primary and reject writes on other sites.
 
-A trigger sees every write, so no statement of the catalog can forget to be replicated. An installation
-without a failover group has none, and pays nothing.
+A trigger fires for every write, so every change of the catalog is replicated. An installation
+without a failover group has no triggers.
 
-Creating a trigger is also the fence. Both databases wait for open transactions that have written to the
-table, and every later write sees the trigger. So once the transaction that rejects writes has
-committed, no earlier writer can still commit.
+Creating a trigger also fences writers. SQLite and PostgreSQL wait for open transactions that have
+written to the table, and the trigger fires for every later write. Once the transaction that rejects
+writes has committed, no earlier writer can commit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ READ_ONLY_MESSAGE = "this site does not accept writes"
 
 _SELECT_ROLE = sa.select(model.failover_groups.c.role)
 _PREFIX = "snowmelt_"
-# New chunks are found by their sequence, so that a registration does not record each.
+# New chunks are found by their sequence, so a registration does not record them.
 _CHUNKS = model.chunks.name
 # Leases are local to a site, and a read-only site must still write them.
 _UNGUARDED_TABLES = frozenset({model.leases.name})
@@ -90,10 +90,10 @@ def remove_triggers(connection: sa.Connection) -> None:
 def require_writable(connection: sa.Connection) -> None:
     """Check that this site accepts writes, for operations that may have nothing to write.
 
-    Such an operation would otherwise be judged by the state of a follower.
+    Without this check, such an operation would succeed on a follower, whose state may be old.
 
     Raises:
-        SiteReadOnly: If it does not.
+        SiteReadOnly: If this site does not accept writes.
     """
     role = connection.execute(_SELECT_ROLE).scalar()
     if role not in {None, "primary"}:
@@ -101,7 +101,7 @@ def require_writable(connection: sa.Connection) -> None:
 
 
 def refresh_triggers(connection: sa.Connection) -> None:
-    """Create the triggers again for the tables of a newer version of the catalog."""
+    """Create the triggers again after an upgrade of the catalog's tables."""
     role = connection.execute(_SELECT_ROLE).scalar()
     if role is not None:
         (record_changes if role == "primary" else reject_writes)(connection)
@@ -128,7 +128,7 @@ def _record_on_sqlite(connection: sa.Connection, table: sa.Table) -> None:
         inserts = []
         for row in rows:
             values = ", ".join(_key_value(table, row, name, "hex({})") for name in columns)
-            # A changed key is two rows.
+            # If the key changes, record the old key and the new key.
             same = " AND ".join(f'OLD."{name}" IS NEW."{name}"' for name in columns)
             where = f" WHERE NOT ({same})" if operation == "UPDATE" and row == "NEW" else ""
             inserts.append(
@@ -203,5 +203,5 @@ def _is_sqlite(connection: sa.Connection) -> bool:
 
 
 def _execute(connection: sa.Connection, statement: str) -> None:
-    # No text of a user is part of the statement.
+    # The statement contains no user input.
     connection.exec_driver_sql(statement)

@@ -32,8 +32,8 @@ class LastBackup:
 def start_backup(connection: Connection, destination: str, now: dt.datetime) -> str:
     """Insert a run with state `running`, and return its ID.
 
-    The caller has locked the destination, so a run to it that is still open was killed: it is closed
-    as `lost`.
+    The caller has locked the destination, so any run to it with state `running` was killed. Such a
+    run is closed as `lost`.
     """
     connection.execute(
         sa.update(_BACKUPS)
@@ -58,7 +58,7 @@ def commit_backup(
     objects: int,
     size: int,
 ) -> None:
-    """Close a run that made a point. It copied `objects` with `size` bytes in all."""
+    """Close a run that created a point. It copied `objects` objects with `size` bytes in total."""
     _close(
         connection,
         backup_id,
@@ -68,7 +68,7 @@ def commit_backup(
 
 
 def fail_backup(connection: Connection, backup_id: str, now: dt.datetime, message: str) -> None:
-    """Close a run that made no point."""
+    """Close a run that failed before it created a point."""
     values = {"state": RunState.FAILED, "ended_at": now, "message": replace_nul(message)}
     _close(connection, backup_id, values)
 

@@ -115,7 +115,8 @@ def _lease_conditions(lease: Lease) -> tuple[sa.ColumnElement[bool], ...]:
     )
 
 
-# A backup holds a lease while it copies objects. Garbage collection deletes nothing meanwhile.
+# A backup holds a lease while it copies objects. During that time garbage collection deletes
+# nothing.
 
 _BACKUP_LEASE_PREFIX = "backup "
 
@@ -196,7 +197,10 @@ _SERVICE_RETENTION = dt.timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class ServiceRecord:
-    """A registered service. Timestamps are by the catalog's clock. Its own clock is `ahead_ms` ahead."""
+    """A registered service, with timestamps of the catalog's clock.
+
+    The service's own clock is `ahead_ms` milliseconds ahead of the catalog's clock.
+    """
 
     service_id: str
     host: str
@@ -208,7 +212,7 @@ class ServiceRecord:
     ahead_ms: int
 
     def is_running(self, now: dt.datetime) -> bool:
-        """Return True if the service's last heartbeat is recent."""
+        """Return True if the last heartbeat is less than `HEARTBEAT_TIMEOUT` old."""
         return now - self.seen_at < HEARTBEAT_TIMEOUT
 
 

@@ -52,8 +52,9 @@ class ChannelCommit(msgspec.Struct, frozen=True, gc=False):
 class LedgerChunk(msgspec.Struct, frozen=True, gc=False):
     """A migrated chunk in the ledger: `length` bytes at `offset` of the blob at `path` in the stage.
 
-    `run_id` is the migration or row change that made it native. `fingerprint` is None if that run
-    did not read its rows. `discarded_at` is when an administrator discarded its rows.
+    `run_id` is the migration or row change that wrote its rows to native files. `fingerprint` is
+    None if that run did not read its rows. `discarded_at` is when an administrator discarded its
+    rows.
     """
 
     seq: int

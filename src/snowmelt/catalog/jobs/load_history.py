@@ -41,7 +41,7 @@ class LoadFileState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadRecord:
-    """One load into a table. Known counts are set when it ends."""
+    """One load into a table. A count that is not known is None."""
 
     load_id: str
     table_id: int
@@ -90,7 +90,7 @@ class LoadFileRecord:
 
 @dataclass(frozen=True, slots=True)
 class LoadFileHistoryEntry:
-    """One file of a load, with the load's data."""
+    """A file of a load together with the record of the load."""
 
     load: LoadRecord
     file: LoadFileRecord

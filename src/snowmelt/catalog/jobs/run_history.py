@@ -216,7 +216,7 @@ class MigrationRecord:
 
 @dataclass(frozen=True, slots=True)
 class MigrationTotals:
-    """Counts of what a committed migration wrote."""
+    """Numbers of rows, files and bytes that a committed migration wrote."""
 
     rows: int
     files: int

@@ -109,8 +109,8 @@ def _unique_live_index(name: str, *columns: str) -> sa.Index:
 
 
 # The deployment. `master_key_check` identifies the master key and reveals nothing about it. New
-# client sequencers are above `sequencer_floor`, which the restoration of a backup sets. `history` counts
-# how often the state of another site's history has replaced everything; NULL means never.
+# client sequencers are above `sequencer_floor`, which the restoration of a backup sets. `history`
+# counts how often another site's history has replaced the whole catalog; NULL means never.
 deployment = _define_table(
     "deployment",
     "deployment_id bigint!, created_at time, master_key_check text?, sequencer_floor bigint?,"
@@ -319,7 +319,7 @@ row_channels = _define_table(
     "channel_id bigint!, request_id text?, rows_parsed bigint, rows_inserted bigint,"
     "rows_error bigint, last_error text?, last_error_at time?, last_error_offset text?",
 )
-# Rows that classic clients reject themselves, as they report them: `rows` since the opening with
+# Counts of rows that classic clients have rejected and reported: `rows` since the opening with
 # `client_sequencer`, `earlier_rows` before it. No foreign key, as for `row_channels`.
 client_rejections = _define_table(
     "client_rejections",
@@ -332,9 +332,9 @@ row_requests = _define_table(
     "table_id bigint!, request_id text!, at time",
     sa.Index("ix_row_requests_at", "at"),
 )
-# Encoding of BINARY values by clients, by pipe. The row with token "" has the last time at which a
-# client was asked to use base64. Other tokens belong to clients that use hexadecimal digits since
-# that time.
+# How clients encode BINARY values, per pipe. The row with token "" holds the last time at which a
+# client was told to use base64. Each other token identifies a client that has used hexadecimal
+# digits since then.
 row_clients = _define_table("row_clients", "path text!, token text!, at time")
 
 # Loads. A row is inserted once and closed once. A committed load is closed in the transaction that
@@ -359,8 +359,8 @@ stream_offsets = _define_table(
     "stream text!, topic text!, partition int!, next_offset bigint, load_id text, updated_at time",
 )
 
-# Runs on native files, written like loads. Counts of maintenance runs are of replaced and written
-# files.
+# Runs on native files, written like loads. In maintenance runs, `…_before` counts replaced files
+# and `…_after` counts written files.
 migrations = _define_table(
     "migrations",
     "run_id text!, table_id bigint, epoch bigint, from_seq bigint, to_seq bigint, state text,"
@@ -497,19 +497,19 @@ replica_slots = _define_table(
     "replica_slots",
     "site text!, site_number int, url text?, point bigint?, protected_from bigint?, requested_at time",
 )
-# Rows of replicated tables that were written, by their keys as JSON arrays. The transaction that takes the
-# next state sets `point`.
+# Keys of written rows of replicated tables, as JSON arrays. The transaction that takes the next
+# state sets `point`.
 changed_rows = _define_table(
     "changed_rows",
     "change_id id, table_name text, row_key text, point bigint?",
     sa.Index("ix_changed_rows_point", "point"),
 )
-# Channels as the secondaries have them.
+# The state of each channel that a secondary has.
 reported_channels = _define_table(
     "reported_channels",
     "site text!, channel_id bigint!, client_sequencer bigint, row_sequencer bigint, offset_token text?",
 )
-# What a former primary had alone when it joined the new line. `detail` is JSON.
+# Changes that only a former primary had when it began to follow the new primary. `detail` is JSON.
 diverged_changes = _define_table(
     "diverged_changes",
     "change_id id, epoch bigint, kind text, table_name text, channel text?, detail text,"

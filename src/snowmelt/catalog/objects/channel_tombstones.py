@@ -124,7 +124,7 @@ def tombstone_channel(
 def tombstone_expired_channels(
     connection: sa.Connection, channel_ids: Sequence[int], now: dt.datetime
 ) -> None:
-    """Remove channels that were idle for too long, and write their tombstones."""
+    """Remove channels that exceeded the maximum idle time, and write their tombstones."""
     _remove_channels(connection, _CHANNELS.c.channel_id.in_(channel_ids), "expired", now, user=None)
 
 

@@ -14,7 +14,7 @@ from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import make_insert
 from snowmelt.errors import UserError
 
-# How long a client may repeat a request with its key.
+# Time during which a client may repeat a request with the same key.
 KEY_LIFETIME = dt.timedelta(minutes=30)
 _REQUESTS = model.engine_requests
 
@@ -43,7 +43,7 @@ class RequestOutcome:
 def claim_request(
     connection: sa.Connection, request: EngineRequest, now: dt.datetime
 ) -> RequestOutcome | None:
-    """Store a request unless its key is known. Return the outcome if it is finished, else None.
+    """Store a new request. Return the outcome of a finished request with its key, or None.
 
     Keys older than twice their lifetime are deleted.
 

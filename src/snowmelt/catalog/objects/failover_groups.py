@@ -1,8 +1,8 @@
 """The failover group of an installation: its role, its followers, and which offset tokens are safe.
 
 One site is the primary, the others follow it. A promotion makes a follower the primary of a new
-epoch: all client sequencers of the new epoch are above those of the old one, so no client can go on
-without opening its channels again. A primary that learns of a higher epoch is fenced.
+epoch: all client sequencers of the new epoch are above those of the old one, so every client must
+reopen its channels. A primary that receives a higher epoch is fenced.
 
 An offset token is reported only when a follower has it (`find_reported_channels`). A source may delete what
 it has sent up to a reported token, so a promotion must never lose one.
@@ -25,11 +25,12 @@ from snowmelt.catalog.db.replication_triggers import record_changes, reject_writ
 from snowmelt.errors import ConflictError, NotFound, UserError
 from snowmelt.failpoints import Failpoint
 
-# Client sequencers of an epoch are above its number times this.
+# The client sequencers of an epoch are at least its number times this constant.
 SEQUENCERS_PER_EPOCH = 2**32
-# A site takes only epochs of its own residue, so two sites never take the same one.
+# Maximum number of sites. A site begins only epochs whose remainder modulo this number is the
+# number of the site, so two sites never begin the same epoch.
 MAX_SITES = 16
-# A follower that has not asked for this time counts as away.
+# A follower whose last request is older than this counts as unavailable.
 FOLLOWER_TTL_S = 10.0
 # Why a channel cannot be opened yet.
 NOT_REPLICATED = "the last commit of the channel is not on another site yet"
@@ -62,7 +63,8 @@ class TokenMode(StrEnum):
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a group at this site.
 
-    `user` and `private_key` (the path of its file) authenticate this site at the primary. `addresses` are those of this site, for clients and other sites.
+    `user` and `private_key` (the path of its file) authenticate this site at the primary.
+    `addresses` are the URLs at which clients and other sites reach this site.
     """
 
     allowed_sites: tuple[str, ...] = ()
@@ -162,7 +164,7 @@ def is_writable(connection: sa.Connection) -> bool:
 
 
 def lock_group(connection: sa.Connection, name: str) -> FailoverGroup:
-    """Lock and return the group of a name.
+    """Lock and return the group with this name.
 
     Raises:
         NotFound: If there is none.
@@ -189,7 +191,7 @@ def create_group(
     The users and roles of the primary replace those of a follower.
 
     Raises:
-        GroupConflict: If it has a group, or databases or buckets that a follower must not have.
+        GroupConflict: If it already has a group, or a future follower has databases or buckets.
     """
     group = find_group(connection)
     if group is not None:
@@ -224,7 +226,7 @@ def _require_empty(connection: sa.Connection) -> None:
     for kind, table in (("database", model.databases), ("bucket", model.buckets)):
         query = sa.select(table.c.name).limit(1)
         if table is model.buckets:
-            # The service itself creates those of existing locations.
+            # The service itself creates the buckets of existing locations.
             query = query.where(table.c.backend.is_(None))
         row = connection.execute(query).first()
         if row is not None:
@@ -237,7 +239,8 @@ def _require_empty(connection: sa.Connection) -> None:
 def drop_group(connection: sa.Connection) -> None:
     """Remove the group. The installation keeps its state, and accepts writes.
 
-    A follower of an epoch starts a line of its own, so that clients of the primary cannot write to it.
+    A follower that has a state of the primary begins a new epoch, so clients of the primary must
+    reopen their channels before they can write to it.
     """
     group = find_group(connection, lock=True)
     remove_triggers(connection)
@@ -257,12 +260,12 @@ def update_settings(
         for table in (_SLOTS, _REPORTED):
             connection.execute(sa.delete(table).where(table.c.site.in_(gone)))
         if not any(slot.protected_from for slot in list_slots(connection)):
-            # No site can confirm a token any longer.
+            # The remaining sites cannot confirm tokens.
             update_group(connection, protected_from=None)
 
 
 def update_group(connection: sa.Connection, **values: object) -> None:
-    """Write columns of the group."""
+    """Set columns of the group."""
     connection.execute(sa.update(_GROUPS).values(**values))
 
 
@@ -317,7 +320,7 @@ def record_request(
 def save_reported_channels(
     connection: sa.Connection, site: str, reported: Iterable[ReportedChannel]
 ) -> None:
-    """Record states of channels that a follower has. A state never goes back."""
+    """Record states of channels that a follower has. An older state never replaces a newer one."""
     rows = [
         {
             "site": site,
@@ -343,10 +346,10 @@ def save_reported_channels(
 
 
 def protect_tokens(connection: sa.Connection, site: str, point: int) -> None:
-    """Report only tokens that a follower has, from a state on.
+    """From state `point` on, report only tokens that the follower `site` has.
 
-    What was reported until now is in that state, and the follower may not be promoted before it has it. So
-    it counts as confirmed.
+    Tokens that were reported earlier are in that state, and the follower cannot be promoted before
+    it has applied the state. So these tokens count as confirmed.
     """
     connection.execute(sa.delete(_REPORTED).where(_REPORTED.c.site == site))
     names = ("channel_id", *_CHANNEL_STATE)
@@ -365,8 +368,9 @@ def find_reported_channels(
 ) -> dict[tuple[int, str], ReportedChannel] | None:
     """Return the states of channels that all followers have, given as (table ID, name).
 
-    None if all committed tokens may be reported: there is no group, or it does not protect tokens. A channel
-    that a follower lacks is missing: any of them may be promoted.
+    None if all committed tokens may be reported: there is no group, or the group does not protect
+    tokens. The result omits a channel that any follower lacks, because that follower may be
+    promoted.
     """
     group = find_group(connection)
     if group is None or not group.protects_tokens:
@@ -435,7 +439,7 @@ class ReplicationLag:
 
 
 def measure_replication_lag(connection: sa.Connection, now: dt.datetime) -> ReplicationLag | None:
-    """Return the age of a secondary's state, or the longest silence of a primary's followers.
+    """Return the age of a secondary's state, or the longest time since a follower's last request.
 
     None without a group.
     """
@@ -502,13 +506,13 @@ def promote(connection: sa.Connection, *, force: bool, now: dt.datetime) -> int:
 
 
 def close_primary(connection: sa.Connection) -> None:
-    """Reject writes at the primary, so that a follower can get everything."""
+    """Reject writes at the primary, so that a follower can copy its last state."""
     reject_writes(connection)
     update_group(connection, role=SiteRole.CLOSING)
 
 
 def reopen_primary(connection: sa.Connection) -> None:
-    """Accept writes again: the follower went away before it had everything."""
+    """Accept writes again, because the follower did not copy the last state in time."""
     group = find_group(connection, lock=True)
     if group is not None and group.role is SiteRole.CLOSING:
         record_changes(connection)
@@ -518,9 +522,9 @@ def reopen_primary(connection: sa.Connection) -> None:
 def fence(
     connection: sa.Connection, primary_url: str | None, *, handed_to: str | None = None
 ) -> None:
-    """Reject writes: this site is not the primary of the newest epoch any longer.
+    """Reject writes, because another site is the primary of a newer epoch.
 
-    `handed_to` is the follower that has everything and becomes the primary.
+    `handed_to` is the follower that has the last state and becomes the primary.
     """
     reject_writes(connection)
     update_group(
@@ -540,18 +544,18 @@ def _begin_epoch(connection: sa.Connection, epoch: int) -> None:
 
 
 def _next_epoch(epoch: int, site_number: int) -> int:
-    """Return the lowest epoch above one that only this site takes."""
+    """Return the lowest epoch above `epoch` that this site may begin."""
     following = epoch + 1
     return following + (site_number - following) % MAX_SITES
 
 
 def list_diverged_changes(connection: sa.Connection) -> list[sa.Row[tuple[object, ...]]]:
-    """Return what former lines of this site had alone, oldest first."""
+    """Return the changes that only this site had when it lost the role of primary, oldest first."""
     return list(connection.execute(sa.select(_DIVERGED).order_by(_DIVERGED.c.change_id)))
 
 
 def require_failover(group: FailoverGroup, site: str) -> None:
-    """Check that a site of the group can have been promoted.
+    """Check that the group allows the promotion of a site.
 
     Raises:
         GroupConflict: If it is a replication group, whose replicas are never promoted.

@@ -19,8 +19,9 @@ from snowmelt.catalog.db.dialect import make_insert
 
 # A table is in demand for this long after an engine has loaded it.
 DEMAND_TTL = dt.timedelta(minutes=10)
-# Files of a publication whose native table was replaced are retained for the retention time. Queries may
-# use them for all of that time except ten minutes.
+# The files of a publication whose native table was replaced are retained for the retention time.
+# The publication is served until it is this old, so a query can read its files for at least the
+# retention time minus ten minutes.
 MAX_REPLACED_AGE = dt.timedelta(minutes=10)
 # Engines may write to a table for this long after a role that may change rows has loaded it.
 WRITER_TTL = dt.timedelta(minutes=10)
@@ -89,8 +90,8 @@ class TableDemand:
     stalled_reason: str | None
 
 
-# The publisher executes these statements in each round. To build one takes eight times as long as
-# to execute it, so they are built once.
+# The publisher executes these statements in each round. Building one takes eight times as long as
+# executing it, so they are built once.
 _ADD_FRESH_FILE = sa.insert(_FILES)
 _ADD_PUBLICATION = sa.insert(_PUBLISHED)
 _SET_STALLED_REASON = (

@@ -488,7 +488,7 @@ def find_error_table(connection: sa.Connection, table: TableRecord) -> TableReco
 
 
 def can_write_error_rows(connection: sa.Connection, role: str, error_table_id: int) -> bool:
-    """Return True if a role may insert into some table that uses this error table."""
+    """Return True if a role may insert into at least one table that uses this error table."""
     feeding = sa.select(_TABLES.c.table_id).where(
         _TABLES.c.error_table_id == error_table_id, _TABLES.c.dropped_at.is_(None)
     )

@@ -591,7 +591,7 @@ def parse_console_token(keyring: KeyRing, text: str) -> ConsoleToken | None:
 
 
 def seal_console_code(keyring: KeyRing, token: ConsoleToken) -> str:
-    """Create a login code that opens an equal session."""
+    """Create a login code that opens a session with the same user and credential."""
     return _seal_token(keyring, token, _CONSOLE_CODE_PURPOSE)
 
 

@@ -1,7 +1,7 @@
 """Security integrations: OAuth authorization servers, and the mapping of tokens to users.
 
-Names and values are those of Snowflake (TYPE = EXTERNAL_OAUTH). The supported ones and the reasons are
-listed in docs/explanation/decisions/0022-oauth.md.
+Clauses and their values follow Snowflake (TYPE = EXTERNAL_OAUTH). The supported ones and the
+reasons are listed in docs/explanation/decisions/0022-oauth.md.
 """
 
 from __future__ import annotations

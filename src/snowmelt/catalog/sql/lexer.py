@@ -1,9 +1,9 @@
 """Lexer of statements with source positions. Classifies statements and splits scripts.
 
 Catalog statements have Snowflake's strings, comments and operators. COPY has Vertica's strings: a
-backslash is literal in `'…'`, so that ESCAPE AS can name a single backslash, and starts an escape in
-`E'…'`. Queries, INSERT, UPDATE, DELETE and MERGE have Spark's: `"…"` is a string, a backslash starts
-an escape in both kinds of strings unless they begin with `r`, and comments nest.
+backslash is literal in `'…'`, so that ESCAPE AS can name a single backslash, and starts an escape
+in `E'…'`. Queries, INSERT, UPDATE, DELETE and MERGE have Spark's strings: `"…"` is a string, a
+backslash starts an escape in both kinds of strings unless they begin with `r`, and comments nest.
 """
 
 from __future__ import annotations
