@@ -36,9 +36,10 @@ _DATE_PATTERN = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 def read_table_columns(
     data: bytes, schema: TableSchema, kernel_reader: KernelReader | None = None
 ) -> pa.Table | None:
-    """Return the rows as a table with the converter's column names, or None if the result may differ.
+    """Return the rows as a table with the converter's column names.
 
-    `kernel_reader` reads bodies of scalars, and returns None for others.
+    Return None if the table could differ from the result of the row converter. `kernel_reader`
+    reads bodies in which all values are scalars. It returns None for other bodies.
     """
     if len(data) < _MIN_COLUMNAR_BYTES or data[:1] != b"{":
         return None

@@ -203,7 +203,7 @@ class ConverterPool:
         copy: PipeCopy | None,
         converter: RowConverter,
     ) -> RowConversion | None:
-        """Convert the rows by columns. Return None if the result could differ."""
+        """Convert the rows by columns. Return None if row-by-row conversion could differ."""
         if copy is not None and copy.items is None:
             return None
         # Columns of fields do not distinguish between null and missing fields.

@@ -169,7 +169,7 @@ class TableLoader:
                 return loaded
 
     def load_after_commit(self, identity: EngineIdentity, address: TableAddress) -> LoadedTable:
-        """Return a publication with all native commits, or an older one after a wait of seconds.
+        """Return a publication with all native commits, or an older one after `_MAX_WAIT_S`.
 
         Raises:
             TableNotFound: If the table was dropped meanwhile.
