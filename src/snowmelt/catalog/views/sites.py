@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -76,9 +75,9 @@ def list_replicas(
     found = {site: ReplicaView(site, "not connected") for site in group.settings.allowed_sites}
     for slot in list_slots(connection):
         behind = None if slot.point is None else group.point - slot.point
-        waiting = None
+        waiting, oldest_at = None, None
         if slot.protected_from is not None and group.protects_tokens:
-            waiting = _count_waiting_tokens(connection, slot.site)
+            waiting, oldest_at = _find_waiting_tokens(connection, slot.site)
         if (now - slot.requested_at).total_seconds() > MAX_SILENCE_S:
             state = "silent"
         elif behind is None:
@@ -89,7 +88,8 @@ def list_replicas(
         if behind is not None:
             behind_s = 0.0
             if state != "current":
-                since = _find_last_current(connection, slot.site, slot.requested_at, waiting)
+                # It lacks the oldest commit that waits, and may lack all since its last request.
+                since = min(oldest_at or slot.requested_at, slot.requested_at)
                 behind_s = max((now - since).total_seconds(), 0.0)
         found[slot.site] = ReplicaView(
             slot.site, state, slot.url, behind, slot.requested_at, waiting, behind_s
@@ -129,26 +129,13 @@ def count_diverged_changes(connection: sa.Connection, since: dt.datetime) -> int
     return connection.execute(query).scalar_one()
 
 
-def _find_last_current(
-    connection: sa.Connection, site: str, requested_at: dt.datetime, waiting: int | None
-) -> dt.datetime:
-    """Return the time of its last request, or of the oldest commit that it lacks if that is earlier."""
-    if not waiting:
-        return requested_at
-    oldest = sa.func.min(_CHANNELS.c.last_commit_at, type_=model.UtcTimestamp)
-    at = connection.execute(_select_waiting(site, oldest)).scalar()
-    return requested_at if at is None else min(at, requested_at)
-
-
-def _count_waiting_tokens(connection: sa.Connection, site: str) -> int:
-    return int(connection.execute(_select_waiting(site, sa.func.count())).scalar_one())
-
-
-def _select_waiting(site: str, value: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Return a query of a value over the channels whose committed offset token a site lacks."""
+def _find_waiting_tokens(connection: sa.Connection, site: str) -> tuple[int, dt.datetime | None]:
+    """Return how many channels have a committed offset token that a site lacks, and the oldest commit."""
     has_state = sa.and_(_REPORTED.c.channel_id == _CHANNELS.c.channel_id, _REPORTED.c.site == site)
-    return (
-        sa.select(value)
+    query = (
+        sa.select(
+            sa.func.count(), sa.func.min(_CHANNELS.c.last_commit_at, type_=model.UtcTimestamp)
+        )
         .select_from(
             _CHANNELS.join(_TABLES, _TABLES.c.table_id == _CHANNELS.c.table_id).outerjoin(
                 _REPORTED, has_state
@@ -157,3 +144,5 @@ def _select_waiting(site: str, value: sa.ColumnElement[Any]) -> sa.Select[Any]:
         .where(_TABLES.c.dropped_at.is_(None), _CHANNELS.c.offset_token.is_not(None))
         .where(_REPORTED.c.offset_token.is_distinct_from(_CHANNELS.c.offset_token))
     )
+    count, oldest_at = connection.execute(query).one()
+    return count, oldest_at
