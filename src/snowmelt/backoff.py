@@ -47,7 +47,7 @@ class Backoff:
         self._delays_s = growing_delays_s(self._initial_delay_s, self._max_delay_s)
 
     def restart_deadline(self) -> None:
-        """Restart the deadline but keep the delays, for a service that responded but is busy."""
+        """Restart the deadline, but not the delays, for a service that responded but is busy."""
         self._deadline = self._clock.monotonic() + self.timeout_s
 
     @property

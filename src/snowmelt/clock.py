@@ -84,7 +84,7 @@ class ManualClock:
             self._monotonic += seconds
 
     def set_wall(self, now: dt.datetime) -> None:
-        """Set only the wall clock, also backwards, as an operator or NTP may do."""
+        """Set only the wall clock, forwards or backwards, as an operator or NTP may do."""
         with self._lock:
             self._now = now
 

@@ -304,7 +304,7 @@ class Settings:
 
     def to_environment(self) -> dict[str, str]:
         """Return the environment variables that give a child process the same settings."""
-        # Empty: the values of the configuration file are already included.
+        # An empty path, because the variables already include the values of the configuration file.
         texts = {CONFIG_FILE_VARIABLE: ""}
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
@@ -329,7 +329,7 @@ def copy_environment() -> dict[str, str]:
     return dict(os.environ)
 
 
-# Variables that are no settings: the code that uses them reads them.
+# Variables with the prefix of settings that are not settings. Other modules read them.
 _NON_SETTING_VARIABLES = frozenset(
     {PARENT_PIPE_VARIABLE, CONFIG_FILE_VARIABLE, PROFILE_VARIABLE, "SNOWMELT_FAULT"}
 )

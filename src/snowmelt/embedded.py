@@ -105,7 +105,7 @@ class EmbeddedService:
         )
 
     def client(self, **options: Unpack[ClientOptions]) -> Client:
-        """Create a client for user EMBEDDED. Options are those of `snowmelt.Client`."""
+        """Create a client for user EMBEDDED. It accepts the options of `snowmelt.Client`."""
         return Client(
             self.url,
             user=EMBEDDED_USER,
@@ -137,7 +137,7 @@ class EmbeddedClient(Client):
     def __init__(
         self, data_dir: str | os.PathLike[str] | None = None, **options: Unpack[ClientOptions]
     ) -> None:
-        """Start a service on `data_dir` and connect to it. Options are those of `snowmelt.Client`."""
+        """Start a service on `data_dir` and connect to it with options of `snowmelt.Client`."""
         self._embedded = EmbeddedService(data_dir)
         try:
             super().__init__(

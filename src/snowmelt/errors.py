@@ -260,7 +260,7 @@ class OutputRefused(UserError):
 class PhaseFailed(UserError):
     """{reason}."""
 
-    # Raised by a source, filter or parser, which does not know the file it works on. `offset` is
+    # Raised by a source, filter or parser, which does not have the path of its file. `offset` is
     # the position in its input in bytes, `record` is the number of the record in its portion, from
     # 1. The load adds the other fields.
 

@@ -59,7 +59,7 @@ _COMMANDS = (
 _DESCRIPTION = (
     "Stream rows into Apache Iceberg tables, exactly once, and query them a second later."
 )
-_INTERRUPTED_EXIT_CODE = 130  # shells return it for SIGINT
+_INTERRUPTED_EXIT_CODE = 130  # the exit code of shells for SIGINT
 # The extra that a command needs. Commands not listed need `server`.
 _EXTRAS_BY_COMMAND = {
     "copy": "load",
@@ -160,7 +160,7 @@ def list_extras() -> dict[str, set[str]]:
             distribution, others, extra = found.groups()
             extras.setdefault(extra, set()).add(distribution)
             included.setdefault(extra, set()).update(re.findall(r"\w+", others or ""))
-    for _ in extras:  # enough passes for the longest possible chain of included extras
+    for _ in extras:  # one pass per extra resolves every chain of included extras
         for extra, others in included.items():
             extras[extra].update(*(extras.get(other, ()) for other in others))
     return extras

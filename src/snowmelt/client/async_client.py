@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
-# Calls wait for memory or for the service, and release the interpreter lock meanwhile.
+# While a call waits for memory or for the service, it does not hold the interpreter lock.
 _THREADS = 32
 _NO_TIME = dt.timedelta(0)
 
@@ -39,8 +39,8 @@ _NO_TIME = dt.timedelta(0)
 class AsyncClient:
     """A `Client` for asyncio. All methods must be called in the event loop that opened it.
 
-    Opened and closed by `async with`, or by `open` and `close`. Options, rules and errors are those of
-    `Client`.
+    Opened and closed by `async with`, or by `open` and `close`. Options, rules and errors are the
+    same as for `Client`.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class AsyncClient:
         schema_evolution: bool = False,
         offset_token: str | None = None,
     ) -> AsyncChannel:
-        """Open a channel, fencing any previous owner. Arguments and errors are those of `Client.open_channel`."""
+        """Open a channel as `Client.open_channel` does, fencing any previous owner."""
         channel = await self.run(
             partial(
                 self.client.open_channel,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Lifetimes of tokens are those of the official client.
+# Token lifetimes are the same as in the official client.
 _RENEWAL_LIFETIME_FRACTION = 0.8
 _MAX_RETRIES, _INITIAL_RETRY_DELAY_S, _MAX_RETRY_DELAY_S = 3, 1.0, 4.0
 _RESPONSE_TIMEOUT_S = 60.0
@@ -309,5 +309,5 @@ def _read_private_key_text(source: str | bytes | Path) -> tuple[bytes, str]:
 
 
 def _describe_key_source(text: str) -> str:
-    """Return a text that is too short for a key, and probably a misspelled path."""
+    """Return a text that is too short for a key, and therefore safe to show, or else "it"."""
     return repr(text) if len(text) < _MIN_KEY_CHARACTERS else "it"

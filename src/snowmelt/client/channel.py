@@ -323,16 +323,17 @@ class Channel:
         """Validate the rows of a data frame and buffer them for the next flush, as one batch.
 
         Args:
-            frame: A data frame of pandas, Polars, DuckDB or Spark, or what `insert_arrow` takes. The index
-                of a pandas data frame is not inserted. The rows of Spark are collected.
+            frame: A data frame of pandas, Polars, DuckDB or Spark, or any object that
+                `insert_arrow` accepts. The index of a pandas data frame is not inserted. The rows
+                of Spark are collected.
             offset_token: As for `insert_rows`.
             start_offset_token: As for `insert_rows`.
 
         Returns:
-            The rejected rows, as dicts. `on_error` decides about the others.
+            The rejected rows, as dicts. `on_error` determines what happens to the others.
 
         Raises:
-            TypeError: If the object is none of these.
+            TypeError: If the object has another type.
             InvalidRow: As for `insert_arrow`.
             ChannelFenced: If another client has opened the channel.
             ChannelInvalid: If earlier rows were rejected by the service or could not be delivered.
@@ -512,7 +513,7 @@ class Channel:
         self.prepare_wait(token)(timeout)
 
     def prepare_wait(self, token: str | None = None) -> Callable[[dt.timedelta | None], None]:
-        """Return a function that waits as `wait_for_commit` does, for what is inserted now.
+        """Return a function that waits as `wait_for_commit` does, for the rows inserted so far.
 
         Args:
             token: As for `wait_for_commit`.

@@ -120,7 +120,7 @@ class ChannelState:
         # Whether to add columns of rows that are missing in the table.
         self.evolves_schema = False
         self.last_error: SnowmeltError | None = None
-        # Rejected rows that the service knows of.
+        # Number of rejected rows that were reported to the service.
         self.reported_rejections = 0
         # Whether the service accepts offset tokens without rows.
         self.accepts_token_without_rows = False
@@ -142,7 +142,7 @@ class ChannelState:
 
     @property
     def unreported_rejections(self) -> int | None:
-        """The number of rejected rows; None if the service knows it."""
+        """Number of rejected rows, or None if it was reported to the service."""
         count = self.counts.refused_rows
         return count if count > self.reported_rejections else None
 
@@ -216,7 +216,7 @@ class ChannelState:
     def update_schema(self, schema: TableSchema, table: TableName | None = None) -> None:
         """Use newer columns of the table, or its new name.
 
-        Buffered rows keep the columns for which they were inserted.
+        Buffered rows are converted to tables with the columns that were current at their insert.
         """
         if table is not None and table != self.target.table:
             self.target = replace(self.target, table=table)
@@ -246,7 +246,7 @@ class ChannelState:
         """Return the row sequencer that commits a token, or None if the token is unknown.
 
         If all rows of a token were rejected and there is no error table, the token waits for the
-        next row. There may be no flush with its sequencer for a long time.
+        next row. Until then there is no flush with the returned sequencer.
         """
         if self.buffer.contains_token(token):
             return self.row_sequencer + 1

@@ -71,10 +71,10 @@ class Client:
         """Connect to a service.
 
         Args:
-            url: URL of the service, such as `http://127.0.0.1:8080`, or the URLs of the sites of a failover
-                group, separated by commas. The client then connects to the primary, and moves when
-                another site becomes the primary. Its channels are invalid then, until `Channel.resume`
-                opens them there.
+            url: URL of the service, such as `http://127.0.0.1:8080`, or the URLs of the sites of a
+                failover group, separated by commas. The client then connects to the primary, and
+                moves when another site becomes the primary. Its channels are then invalid until
+                `Channel.resume` reopens them at that site.
             user: User whose public key is stored in the service.
             private_key: RSA key as PEM text, base64 PKCS#8, or the path of a file. Without user and
                 key, the client sends no token, which only a service with `--dev` accepts.
@@ -138,7 +138,7 @@ class Client:
         return None if self._transport.last_error is None else self._transport.address.url
 
     def _move(self, url: str) -> None:
-        """Continue at another site. Uncommitted rows are dropped, and their sources must resend them."""
+        """Connect to another site and drop uncommitted rows, which their sources must resend."""
         if self._closed:
             return
         former, transport = self._components, self._transport
@@ -353,7 +353,8 @@ class Client:
         Raises:
             CommitTimeout: If rows are uncommitted after `timeout`. None: the limit of `give_up_after`.
             ChannelFenced: If another client has opened one of the channels.
-            ChannelInvalid: If rows of a channel cannot be committed. Rows of other channels are.
+            ChannelInvalid: If rows of a channel cannot be committed. Rows of other channels are
+                committed.
             ClientClosed: If the client is closed.
         """
         self._check_open()

@@ -1,4 +1,4 @@
-"""JSON of the console of a service, for commands: one request at a time."""
+"""Client of the console's JSON API, for commands. Sends one request at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIMEOUT_S = 30.0
 
 
 class ConsoleClient(ServiceConnection):
-    """Reads the console of a service as the user of a key."""
+    """Reads the JSON API of a service's console as one user."""
 
     def __init__(
         self,
@@ -27,14 +27,14 @@ class ConsoleClient(ServiceConnection):
         role: str | None = None,
         ca_file: str | None = None,
     ) -> None:
-        """Prepare requests; nothing is sent yet.
+        """Create a client. Sends no request.
 
         Args:
-            url: The service, such as `http://127.0.0.1:8080`.
-            user: The user whose public key the service has.
-            private_key: RSA key: PEM text, base64 PKCS#8, or the path of a file.
+            url: URL of the service, such as `http://127.0.0.1:8080`.
+            user: User whose public key is stored in the service.
+            private_key: RSA key as PEM text, base64 PKCS#8, or the path of a file.
             role: Role to act as. None: the user's default role.
-            ca_file: Certificates to trust. None: those of the system.
+            ca_file: File with certificates to trust. None: the certificates of the system.
 
         Raises:
             ConfigurationError: If an argument is invalid.
@@ -51,10 +51,10 @@ class ConsoleClient(ServiceConnection):
         )
 
     def fetch(self, path: str, **query: str) -> dict[str, Any]:
-        """Return the document at a path of the console's JSON.
+        """Return the document at a path of the console's JSON API.
 
         Raises:
-            AuthenticationFailed: If the service does not accept the key.
+            AuthenticationFailed: If the service rejects the key.
             ServiceUnavailable: If the service cannot be reached, or has no console.
             StatementFailed: If the console rejects the request, with the reason.
         """

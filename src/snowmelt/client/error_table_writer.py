@@ -59,10 +59,10 @@ class ErrorTableWriter:
         self._lock = threading.Lock()
 
     def report_rejections(self, channel: ChannelState, *, is_last: bool = False) -> None:
-        """Report how many rows a channel has rejected, so that the console shows them.
+        """Report the number of rows that a channel has rejected, for the console.
 
-        At most once per second, unless it `is_last`. Not while the service is unreachable: any later status
-        request reports them.
+        Sends at most one report per second, except the last one (`is_last`). Sends none while the
+        service is unreachable: every later status request contains the number.
         """
         now = self._clock.monotonic()
         with self._lock:

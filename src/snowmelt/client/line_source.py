@@ -62,7 +62,7 @@ class LineSource:
 
     @property
     def file_identity(self) -> str | None:
-        """Identity of the file; growth and renaming keep it. None until the first line is complete."""
+        """Identity of the file, which growth and renaming do not change. None without a first line."""
         return None if self.first_line_digest is None else f"{self.inode}-{self.first_line_digest}"
 
     @property

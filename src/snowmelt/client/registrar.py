@@ -77,9 +77,11 @@ _INVALID_BLOB_CODES = frozenset(
 )
 # Maximum number of rejections after which rows are sent again.
 _MAX_REJECTIONS = 5
-# Followers request changes continuously; half of the states arrive after 0.05 s (`benchmarks/replication.py`).
+# Followers request changes continuously. Half of the states reach a follower within 0.05 s
+# (`benchmarks/replication.py`).
 _REPLICATION_INTERVAL_S = 0.1
-# Shorter delays are usual: 1 % of states need more than 2.6 s (`benchmarks/replication.py`).
+# Delay that is reported as a problem. Only 1 % of states need more than 2.6 s
+# (`benchmarks/replication.py`).
 _SLOW_REPLICATION_S = 5.0
 
 ChannelResultKey: TypeAlias = tuple[str | None, str | None, str | None, str | None, int | None]
@@ -138,7 +140,7 @@ class RegistrationSender:
         self._register_all(self._retry_queues.queue_behind_waiting(staged))
 
     def retry_due_chunks(self) -> float | None:
-        """Resend the chunks whose backoff has elapsed, and look for rows that followers have by now.
+        """Resend the chunks whose backoff has elapsed, and check which rows all followers have.
 
         Returns the seconds until the next retry, or None if no rows wait.
         """
@@ -358,7 +360,7 @@ class UnreplicatedRows:
         clock: Clock,
         make_error: Callable[[str], ServiceUnavailable],
     ) -> None:
-        """Prepare without rows. The first function is that of `SchemaRefresher`."""
+        """Create an empty collection. `SchemaRefresher` has `fetch_replicated_sequencers`."""
         self._fetch_replicated_sequencers = fetch_replicated_sequencers
         self._pending_rows = pending_rows
         self._clock = clock
@@ -368,7 +370,7 @@ class UnreplicatedRows:
 
     @property
     def delay_error(self) -> ServiceUnavailable | None:
-        """Error if no follower has confirmed rows for some seconds, else None."""
+        """Error if a follower has confirmed no rows for `_SLOW_REPLICATION_S`, else None."""
         silent_s = self._clock.monotonic() - self._confirmed_at
         if not self._entries or silent_s < _SLOW_REPLICATION_S:
             return None

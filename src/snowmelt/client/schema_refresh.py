@@ -87,8 +87,8 @@ class SchemaRefresher:
     ) -> list[int | ChannelFailure | None]:
         """Return the last row sequencer of each channel that all followers have.
 
-        None if offset tokens are not protected: what is registered is durable. A failure if the channel is
-        invalid.
+        A value is None if the group does not protect offset tokens: registered rows are then
+        durable. A value is a `ChannelFailure` if the channel is invalid.
 
         Raises:
             ServiceUnavailable: If the service does not respond within 1 s.

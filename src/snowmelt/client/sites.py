@@ -1,4 +1,4 @@
-"""Several addresses of one group of sites: which of them is the primary, and when that changes."""
+"""Find the primary among the addresses of a failover group, and detect when it changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger("snowmelt.client")
 
 _REQUEST_TIMEOUT_S = 2.0
 _INTERVAL_S = 0.5
-# Shorter trouble is that of one request, which is repeated.
+# Failures for a shorter time do not start a search, because requests are retried.
 _TROUBLE_S = 1.0
 
 
@@ -33,7 +33,7 @@ def split_addresses(url: str) -> list[str]:
 def request_site_state(
     url: str, *, ca_file: str | None = None, timeout_s: float = _REQUEST_TIMEOUT_S
 ) -> SiteState | None:
-    """Return what the site at an address is, None if it does not answer."""
+    """Return the role and epoch of the site at an address, or None if it does not respond."""
     with contextlib.suppress(SnowmeltError, msgspec.DecodeError, OSError):
         settings = ClientSettings(ca_file=ca_file)
         transport = Transport(
@@ -47,14 +47,14 @@ def request_site_state(
 
 
 class Primary(NamedTuple):
-    """A site that says that it is the primary, with its epoch."""
+    """A site that reports the role of primary, and its epoch."""
 
     epoch: int
     url: str
 
 
 def find_primary(urls: Sequence[str], *, ca_file: str | None = None) -> Primary | None:
-    """Return the primary with the highest epoch, None if none answers."""
+    """Return the primary with the highest epoch, or None if no primary responds."""
     found = []
     for url in urls:
         state = request_site_state(url, ca_file=ca_file)
@@ -64,7 +64,7 @@ def find_primary(urls: Sequence[str], *, ca_file: str | None = None) -> Primary 
 
 
 class SiteWatch:
-    """Looks for another primary while requests fail. It is one thread, which `stop` ends."""
+    """Thread that searches for another primary while requests fail. `stop` ends the thread."""
 
     def __init__(
         self,
@@ -76,11 +76,13 @@ class SiteWatch:
         clock: Clock,
         ca_file: str | None,
     ) -> None:
-        """Prepare the thread.
+        """Create the thread.
 
-        `epoch` is the highest that the client has seen. A primary of a lower one was replaced: it lacks rows
-        that another site has reported. `find_trouble` returns the address of the current site if requests to it fail. `move` is called with
-        the address of another primary. The thread ends when their object is gone.
+        `epoch` is the highest epoch that the client has received. A primary with a lower epoch was
+        replaced, so it may lack rows that its successor has reported as committed. `find_trouble`
+        returns the address of the current site if requests to it fail, else None. `move` is called
+        with the address of another primary. The thread ends when the object of these two methods is
+        garbage collected.
         """
         self._urls = urls
         self._epoch = epoch

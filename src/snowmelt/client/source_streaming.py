@@ -256,7 +256,7 @@ def stream(
         position: Function that returns the position of a row of an iterable, such as `lambda row:
             row["id"]`. Positions must ascend. Numbers in texts are compared as numbers.
         batch_rows: Rows per insert and offset token.
-        on_backwards: What to do if the source has smaller positions than the committed one: "raise",
+        on_backwards: Action if the source has smaller positions than the committed one: "raise",
             "skip" them, or "restart" from the beginning of the source.
         on_refused: Called with position and error of each rejected row, if `on_error` is not `abort`.
         stop: Set it to stop after the current batch.

@@ -425,7 +425,7 @@ class _Analysis:
         return column
 
     def _is_missing_in_spark(self, name: str) -> bool:
-        """Return True if Spark does not resolve a name without a qualifier either.
+        """Return True if Spark, too, cannot resolve a name without a qualifier.
 
         It resolves aliases of the select list, functions without parentheses, and hidden columns.
         """

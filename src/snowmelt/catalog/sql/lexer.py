@@ -118,7 +118,7 @@ _COPY_TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# Spark takes no part of a name after `$` without backticks. `${…}` is a variable of the session.
+# Spark rejects names that contain `$` without backticks. `${…}` is a variable of the session.
 _SPARK_TOKEN = re.compile(
     r"""
     (?P<blank>\s+|--(?:\\\n|[^\r\n])*)
@@ -192,7 +192,8 @@ def tokenize(text: str, rules: SqlRules = SqlRules.CATALOG) -> tuple[SqlToken, .
     """Split one statement into tokens, the last of them of kind END.
 
     Raises:
-        StatementError: If a string, quoted name or comment is not closed, or a number is too long.
+        StatementError: If a string, quoted name or comment is not closed, or a number has over
+            1,000 characters.
     """
     positions = PositionIndex(text)
     end = len(text.rstrip())
@@ -228,7 +229,7 @@ def _escape_doubled(found: re.Match[str]) -> str:
     return found.group() if found.group().startswith("\\") else f"\\{found.group()[0]}"
 
 
-# Python converts no integer of more than 4,300 digits.
+# Python converts only integers of up to 4,300 digits.
 _MAX_NUMBER_CHARACTERS = 1_000
 _NOT_CLOSED = "This string, quoted name or comment is not closed"
 

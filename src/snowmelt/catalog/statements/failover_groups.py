@@ -1,8 +1,9 @@
 """Failover and replication groups: CREATE, ALTER, DROP and SHOW.
 
-The grammar is Snowflake's. A group always has the whole installation, and follows without a schedule, so
-clauses that say otherwise are rejected. `SITE`, `ADDRESSES`, `URL`, `USER`, `PRIVATE_KEY`, `CA_FILE` and
-`TOKENS` are additional: accounts of Snowflake know each other, installations do not.
+The grammar is Snowflake's. A group always contains the whole installation and replicates
+continuously, so clauses that select objects or set a schedule are rejected. The additional clauses
+`SITE`, `ADDRESSES`, `URL`, `USER`, `PRIVATE_KEY`, `CA_FILE` and `TOKENS` configure connections
+between installations, which Snowflake configures itself.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from snowmelt.schema.types import to_display_name
 _LABEL = "a failover group"
 _KEY_HINT = "PRIVATE_KEY is the file of the key, such as 'file:/etc/snowmelt/replica.pem'"
 _FILE_PREFIX = "file:"
-# What a group has in any case. Kinds of objects that only Snowflake has are rejected.
+# Kinds of objects that every group contains. Other kinds of Snowflake objects are rejected.
 _REQUIRED_TYPES = frozenset({"DATABASES", "ROLES", "USERS"})
 _OBJECT_TYPES = frozenset({*_REQUIRED_TYPES, "INTEGRATIONS"})
 
@@ -98,7 +99,7 @@ class CreateGroup(Statement):
 
 
 class AlterGroup(Statement):
-    """ALTER … GROUP: what to do, and the values of its clauses."""
+    """ALTER … GROUP: the action and the values of its clauses."""
 
     name: str
     action: str
@@ -143,7 +144,7 @@ def _promote(statement: AlterGroup, session: StatementSession, group: FailoverGr
 
 
 def _describe_primary(group: FailoverGroup) -> str:
-    """Return the answer to a repeated statement, whose first answer was lost."""
+    """Return the message of a promotion that is repeated, for example after a lost response."""
     return (
         f"Site {group.site} is the primary of group {to_display_name(group.name)} already, epoch "
         f"{group.epoch}."

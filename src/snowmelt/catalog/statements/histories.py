@@ -35,7 +35,7 @@ _DEFAULT_ROWS = 100
 class History:
     """Definition of a history: word in SHOW, columns, and the function that returns a page.
 
-    The runs of a history are those of tables, or of the whole account.
+    A history lists runs on tables or, if `is_of_tables` is false, runs on the whole account.
     """
 
     word: str

@@ -499,8 +499,8 @@ class ShowObjects(Statement):
 def _compile_like_pattern(like_pattern: str | None) -> re.Pattern[str]:
     r"""Compile a LIKE pattern with `%`, `_` and `\` into a case-insensitive regular expression.
 
-    Each part between two `%` is matched where it occurs first, and never again: with backtracking, a
-    pattern of a few `%` would take hours, and hold up the whole service.
+    Each segment between two `%` matches only at its first position. With backtracking, a pattern
+    with several `%` could run for hours and block the whole service.
     """
     parts: list[str] = [""]
     letters = iter("%" if like_pattern is None else like_pattern)

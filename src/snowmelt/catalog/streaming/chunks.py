@@ -59,7 +59,7 @@ class ChunkRecord(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ChunkRange:
-    """The chunks of a table in (`after_seq`, `up_to_seq`], and in `held` the quarantined chunks below.
+    """The chunks of a table in (`after_seq`, `up_to_seq`], and older quarantined chunks (`held`).
 
     Iteration reads the chunks from the catalog in batches: a million records would take gigabytes
     of memory, and most queries need few. The records do not change, and exist as long as a snapshot

@@ -1,7 +1,7 @@
-"""Rows that classic clients reject before they send them, as the clients report them.
+"""Counts of rows that classic clients reject before sending, as reported by the clients.
 
-A client reports the total of its opening of a channel, so repeated reports count once. Clients that
-do not report have no row here, or one of an earlier opening.
+A client reports the total of its opening of a channel, so repeated reports count once. A channel
+whose client does not report has no row here, or a row of an earlier opening.
 """
 
 from __future__ import annotations

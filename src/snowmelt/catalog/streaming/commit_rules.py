@@ -15,7 +15,7 @@ from enum import IntEnum
 from snowmelt.schema.inference import SchemaConflict
 from snowmelt.schema.types import TableName, to_display_name
 
-# Maximum age of a blob since its first sighting. After this time, it may be in deletion.
+# Maximum age of a blob since its first sighting. Garbage collection may delete an older blob.
 REGISTRATION_WINDOW = dt.timedelta(hours=1)
 
 
@@ -238,7 +238,8 @@ def decide_all_or_none(
     if offers[0].commit_chunk_count == 1:
         return judged
     if any(verdicts[0].is_replay for verdicts, _ in judged):
-        # A repetition: they were accepted together. Possibly only the last one is still recorded.
+        # In a repetition, the chunks were accepted together. Only the last chunk may still be
+        # recorded.
         return [(_decide_all_channels(offer, REPLAYED), None) for offer in offers]
     refusal: CommitDecision | None = None
     if len({offer.location for offer in offers}) != offers[0].commit_chunk_count:

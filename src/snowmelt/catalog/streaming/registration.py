@@ -58,7 +58,8 @@ from snowmelt.schema.types import TableName
 # Unregistered blobs. Garbage collection first records a sighting of a blob. If the blob stays
 # unregistered, it writes a tombstone, and only then deletes the object. It also writes a tombstone
 # when it deletes the chunk rows of a migrated blob. Registrations read the tombstones in their own
-# transaction, so they cannot accept a blob that is to be deleted. Tombstones stay for days.
+# transaction, so they cannot accept a blob that is to be deleted. The service deletes tombstones
+# after seven days.
 
 # Characters of a prefix. `_` separates the parts of a blob's name, so a prefix contains none. 16
 # characters are 80 random bits.
@@ -132,8 +133,8 @@ def delete_blob_tombstones(
 ) -> int:
     """Delete up to `limit` tombstones that were written before a time. Return the deleted number.
 
-    This limits the size of the table. Tombstones must stay until no service or garbage collector
-    handles their blobs, which takes minutes.
+    This limits the size of the table. `before` must leave enough time for every service and garbage
+    collector to finish with the blobs, which takes minutes.
     """
     old = (
         sa.select(_SIGHTINGS.c.path)

@@ -220,7 +220,7 @@ def apply_empty_append(
 def find_saved_request_ids(
     connection: sa.Connection, table_id: int, request_ids: Sequence[str]
 ) -> set[str]:
-    """Return the request IDs that are already saved. They are of requests without a channel."""
+    """Return those of these IDs of requests without a channel that are already saved."""
     wanted = {"table_id": table_id, "request_ids": dialect.encode_array(request_ids)}
     return set(connection.execute(_SELECT_REQUEST_IDS, wanted).scalars())
 
@@ -291,7 +291,7 @@ def record_hex_client(
         connection: Connection in a write transaction.
         path: Pipe path that the client requested.
         token: ID of the client's token.
-        since: Time from which the client is known to use hexadecimal digits.
+        since: Time of the first request with hexadecimal digits.
         expired_before: Delete the path's records older than this. Their tokens have expired.
     """
     old = (

@@ -23,7 +23,7 @@ BUCKET_S = 10
 WINDOW = dt.timedelta(hours=1)
 _RECENT = dt.timedelta(minutes=5)
 _MIN_INTERVAL_S = 1.0
-# Of the first reading, and of one table since the previous reading.
+# Maximum number of chunks of all tables in the first read, and of one table in each later read.
 _MAX_FIRST_CHUNKS = 20_000
 _MAX_CHUNKS_PER_TABLE = 5_000
 _TABLES, _CHUNKS, _CHANNELS = model.tables, model.chunks, model.channels
@@ -34,9 +34,9 @@ _SELECT_SEQUENCES = sa.select(_TABLES.c.table_id, _TABLES.c.last_seq).where(
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Figures at one moment. Latencies and rates are those of the last five minutes; None: no data.
+    """Activity at time `at`. Rates and latencies cover the last five minutes; None: no data.
 
-    `rows_by_bucket` has the rows of each ten seconds of the last hour, oldest first.
+    `rows_by_bucket` has the number of rows in each ten seconds of the last hour, oldest first.
     """
 
     at: dt.datetime
@@ -68,7 +68,7 @@ class ActivityMonitor:
         """Return the current activity.
 
         Raises:
-            CatalogUnavailable: If the catalog does not answer.
+            CatalogUnavailable: If the catalog cannot be reached.
         """
         with self._lock:
             if self._activity is None or self._clock.monotonic() >= self._read_at + _MIN_INTERVAL_S:

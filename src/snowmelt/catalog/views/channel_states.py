@@ -1,7 +1,7 @@
 """States of channels: one function for the pages, the JSON lists and SHOW CHANNELS.
 
-A channel has the states of `freshness`, and two more: `stalled` (messages wait in Kafka, and its connector commits
-none) and `bookkeeping` (a connector keeps an offset in it; it has no rows).
+A channel has the states of `freshness`, and two more: `stalled` (messages wait in Kafka, and its
+connector commits none) and `bookkeeping` (a connector stores an offset in it; it has no rows).
 """
 
 from __future__ import annotations
@@ -29,48 +29,48 @@ from snowmelt.catalog.views.tables import TableView, list_table_views
 from snowmelt.catalog.views.visibility import Visibility
 
 BOOKKEEPING = "bookkeeping"
-# A query has a limited number of parameters.
+# Databases limit the number of parameters of a query.
 _MAX_NAMED = 500
 _HISTORY = model.channel_history
-# States need offset tokens, which the result does not have.
+# Computing states requires offset tokens. The result does not contain them.
 _EVERYTHING = Visibility(ACCOUNTADMIN, True, None, None, None)
 _Item = TypeVar("_Item")
 
 
 class StoredChannel(Protocol):
-    """What the state of a channel depends on."""
+    """Fields of a channel that determine its state."""
 
     @property
     def table_id(self) -> int:
-        """ID of its table."""
+        """ID of the channel's table."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the channel."""
 
     @property
     def client_sequencer(self) -> int:
-        """Number of its openings, from 0."""
+        """Number of openings of the channel, counted from 0."""
 
     @property
     def row_sequencer(self) -> int:
-        """Number of its commits."""
+        """Number of commits of the channel."""
 
     @property
     def opened_at(self) -> dt.datetime:
-        """When it was opened last."""
+        """Time of the last opening."""
 
     @property
     def last_commit_at(self) -> dt.datetime | None:
-        """When it committed last."""
+        """Time of the last commit, or None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelCondition:
-    """State of a channel, and what it was found from.
+    """State of a channel, and the data that determined it.
 
-    `usual_gap_s` is the mean time between its commits since it was opened; None for fewer than five.
-    `partition` is the partition of a stalled channel.
+    `usual_gap_s` is the mean time between the channel's commits since it was opened; None for fewer
+    than five. `partition` is the partition of a stalled channel.
     """
 
     state: str
@@ -82,7 +82,7 @@ class ChannelCondition:
 def find_channel_conditions(
     connection: sa.Connection, channels: Sequence[StoredChannel], now: dt.datetime
 ) -> list[ChannelCondition]:
-    """Return the condition of each channel of live tables, in their order."""
+    """Return the conditions of channels of live tables, in the order of `channels`."""
     tables = {
         each.table_id: each
         for ids in _split({each.table_id for each in channels})
@@ -118,7 +118,7 @@ def _compute_state(
     channel: StoredChannel, table: TableView, gap_s: float | None, now: dt.datetime
 ) -> str:
     if gap_s is not None:
-        # The gap of the table is that of all its channels: none of them is quiet earlier.
+        # A channel does not become quiet before its table: use the larger of the two gaps.
         usual_s = compute_quiet_limit(table.usual_gap_s)
         gap_s = gap_s if compute_quiet_limit(gap_s) > usual_s else table.usual_gap_s
     state = compute_freshness_state(
@@ -128,14 +128,15 @@ def _compute_state(
         usual_gap_s=gap_s,
         now=now,
     )
-    # No channel is fresher than its table, whose last commit is the last one of any channel.
+    # A table's last commit is the last commit of all its channels, so a quiet table has no fresh
+    # channel.
     return QUIET if state == FRESH and table.find_freshness_state(now) == QUIET else state
 
 
 def _read_earlier_commits(
     connection: sa.Connection, channels: Collection[StoredChannel]
 ) -> dict[tuple[int, str], int]:
-    """Return the row sequencer that each channel had when it was opened last."""
+    """Return the row sequencer of each channel at its last opening."""
     wanted = {(each.table_id, each.name): each.client_sequencer for each in channels}
     columns = _HISTORY.c
     query = sa.select(

@@ -22,12 +22,12 @@ from snowmelt.schema.types import TableName
 _CHANNELS, _ROW_CHANNELS, _TABLES = model.channels, model.row_channels, model.tables
 _SCHEMAS, _DATABASES = model.schemas, model.databases
 _REPORTS = model.client_rejections
-# Of the row API, or of a classic client that reports them; NULL if it does not.
+# Rejected rows, counted by the row API or reported by a classic client. NULL: not reported.
 _KNOWN_REJECTED = sa.func.coalesce(
     _ROW_CHANNELS.c.rows_error, _REPORTS.c.earlier_rows + _REPORTS.c.rows
 )
 _REJECTED = sa.func.coalesce(_KNOWN_REJECTED, 0)
-# Stored instants are microseconds: those of channels without a commit come first.
+# Microseconds of the last commit; 0 sorts channels without a commit before all others.
 _LAST_COMMIT = sa.func.coalesce(sa.type_coerce(_CHANNELS.c.last_commit_at, sa.BigInteger), 0)
 _ORDERS = {
     "name": Order(_CHANNELS.c.name, _CHANNELS.c.channel_id),
@@ -71,10 +71,13 @@ class ChannelView:
 
 @dataclass(frozen=True, slots=True)
 class ChannelFilter:
-    """Which channels: of one table, whose name, table, owner or token contains a text, with rejected rows.
+    """Filter of channels. Each field that is set restricts the result.
 
-    With `late_at` only channels that are late or stalled at this time. Either bookkeeping channels of connectors, or
-    all others.
+    * `table_id`: channels of one table.
+    * `text`: channels whose name, table, owner or token contains this text.
+    * `only_rejected`: channels with rejected rows.
+    * `late_at`: channels that are late or stalled at this time.
+    * `is_bookkeeping`: bookkeeping channels of connectors; False: all other channels.
     """
 
     table_id: int | None = None
@@ -98,7 +101,7 @@ def fetch_channels(
 
     Raises:
         PrivilegeMissing: If the role may not see the tokens that it sorts by.
-        RequestMalformed: If there is no such order, or the cursor is not of this list.
+        RequestMalformed: If the order is unknown, or the cursor is invalid.
     """
     if order not in _ORDERS:
         raise RequestMalformed(
@@ -127,14 +130,14 @@ def fetch_channels(
 
 
 def count_channels(connection: sa.Connection, visibility: Visibility, chosen: ChannelFilter) -> int:
-    """Return the number of channels, at most `MAX_COUNT` + 1."""
+    """Return the number of matching channels, at most `MAX_COUNT` + 1."""
     return count_rows(connection, _filter(connection, _select_channels(), visibility, chosen))
 
 
 def find_channel_view(
     connection: sa.Connection, visibility: Visibility, table_id: int, name: str, now: dt.datetime
 ) -> tuple[ChannelView, ChannelCondition] | None:
-    """Return one channel and its condition, None if it does not exist or the role may not see it."""
+    """Return one channel and its condition, or None if the role does not see the channel."""
     query = visibility.restrict(_select_channels(), _CHANNELS.c.table_id).where(
         _CHANNELS.c.table_id == table_id, _CHANNELS.c.name == name
     )
@@ -198,7 +201,7 @@ def _filter(
         table = _DATABASES.c.name + "." + _SCHEMAS.c.name + "." + _TABLES.c.name
         columns: list[sa.ColumnElement[Any]] = [_CHANNELS.c.name, _CHANNELS.c.owner_user, table]
         if visibility.with_tokens is None:
-            # A search by tokens would tell tokens to a role that must not see them.
+            # A search by tokens would reveal tokens that the role must not see.
             columns.append(_CHANNELS.c.offset_token)
         query = query.where(contains_text(columns, chosen.text))
     return query

@@ -1,11 +1,12 @@
-"""Freshness of tables and channels: the time since the last commit against the expected one.
+"""Freshness of tables and channels: the actual and the expected time since the last commit.
 
-The states are `late` (the expected time is exceeded), `never` (nothing committed), `quiet` (no expected time, and
-silent for unusually long) and `fresh`. A channel has the expected time of its table. `quiet` is a hint
-and raises no alert. `channel_states` adds the states that only channels have.
+The states are `late` (the expected time is exceeded), `never` (no commit), `quiet` (no expected
+time, and no commit for the time of `compute_quiet_limit`) and `fresh`. A channel has the expected
+time of its table. `quiet` is a hint and raises no alert. `channel_states` adds the states that only
+channels have.
 
-Kafka connectors keep facts in the offset tokens of bookkeeping channels, which have no rows. Their commits do not
-count.
+Kafka connectors store metadata in the offset tokens of bookkeeping channels, which have no rows.
+Commits of these channels do not count.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _QUIET_FACTOR = 12
 _MIN_GAP_S = 5.0
 MIN_COMMITS = 5
 _RECENT_COMMITS = 60
-# Without enough commits to know their usual gap.
+# Quiet limit of tables and channels with fewer than `MIN_COMMITS` commits, in seconds.
 _QUIET_S = 3600.0
 _TABLES, _CHANNELS, _CHUNKS, _LOADS = model.tables, model.channels, model.chunks, model.loads
 _SCHEMAS, _DATABASES = model.schemas, model.databases
@@ -44,12 +45,12 @@ def is_bookkeeping_name(channel: str) -> bool:
 
 
 def is_bookkeeping_channel() -> sa.ColumnElement[bool]:
-    """Return the condition that a channel is a connector's bookkeeping channel."""
+    """Return the SQL condition that a channel is a connector's bookkeeping channel."""
     name = _CHANNELS.c.name
     found = []
     for pattern in _BOOKKEEPING_PATTERNS:
         suffix = pattern.rpartition("%")[2]
-        # LIKE ignores the case on SQLite.
+        # LIKE is case-insensitive on SQLite, so compare the suffix exactly.
         tail = sa.func.substr(name, sa.func.length(name) - len(suffix) + 1)
         found.append(sa.and_(name.like(pattern), tail == suffix))
     return sa.or_(*found)
@@ -67,7 +68,7 @@ class ExpectedTable:
 
     @property
     def late_at(self) -> dt.datetime:
-        """The time at which it is late without another commit."""
+        """Time at which the table becomes late if no commit follows."""
         return (self.last_commit_at or self.created_at) + dt.timedelta(seconds=self.freshness_s)
 
 
@@ -81,7 +82,7 @@ def compute_freshness_state(
 ) -> str:
     """Return the state of a table or channel.
 
-    `usual_gap_s` is the mean time between its recent commits; None if it is not known.
+    `usual_gap_s` is the mean time between recent commits, or None for fewer than five commits.
     """
     silent_s = (now - (last_commit_at or created_at)).total_seconds()
     if freshness_s is not None and silent_s > freshness_s:
@@ -94,7 +95,7 @@ def compute_freshness_state(
 
 
 def compute_quiet_limit(usual_gap_s: float | None) -> float:
-    """Return the seconds of silence after which a table or channel is quiet."""
+    """Return the seconds without a commit after which a table or channel is quiet."""
     return _QUIET_S if usual_gap_s is None else max(usual_gap_s, _MIN_GAP_S) * _QUIET_FACTOR
 
 
@@ -109,7 +110,7 @@ def compute_usual_gap(began_at: dt.datetime, last_at: dt.datetime, commits: int)
 class RecentCommits:
     """The newest commits of a table: chunks that are still on the stage, and the last load.
 
-    `usual_gap_s` is the mean time between the chunks; None if there are too few.
+    `usual_gap_s` is the mean time between the chunks; None for fewer than five.
     """
 
     last_chunk_at: dt.datetime | None = None
@@ -120,7 +121,7 @@ class RecentCommits:
 def read_recent_commits(
     connection: sa.Connection, table_ids: Collection[int]
 ) -> dict[int, RecentCommits]:
-    """Return the newest commits of these tables. Tables without any are left out."""
+    """Return the newest commits of these tables. Tables without commits are omitted."""
     at = _CHUNKS.c.registered_at
     chunks = (
         sa.select(
@@ -231,12 +232,12 @@ def find_last_commit(
 
 
 def find_latest(*times: dt.datetime | None) -> dt.datetime | None:
-    """Return the latest of these; None if there is none."""
+    """Return the latest of these times, or None if all are None."""
     return max((each for each in times if each is not None), default=None)
 
 
 def is_late_channel(now: dt.datetime) -> sa.ColumnElement[bool]:
-    """Return the condition that a channel, joined with its table, is late."""
+    """Return the SQL condition that a channel, joined with its table, is late."""
     at = sa.func.coalesce(
         sa.type_coerce(_CHANNELS.c.last_commit_at, sa.BigInteger),
         sa.type_coerce(_CHANNELS.c.opened_at, sa.BigInteger),

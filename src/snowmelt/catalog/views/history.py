@@ -23,7 +23,7 @@ _MIGRATIONS, _MAINTENANCE = model.migrations, model.maintenance_runs
 _BACKUPS = model.backups
 
 
-# Columns of lists: `snowmelt … list` and SHOW.
+# Columns of `snowmelt … list` and of SHOW.
 LOAD_COLUMNS = (
     *("load_id", "table", "state", "started_at", "ended_at", "files", "rows", "rejects", "bytes"),
     *("first_error", "message"),
@@ -60,7 +60,7 @@ def _newest_first(table: sa.Table) -> Order:
 class LoadView:
     """A load of files or of a stream. Counts are None while it runs.
 
-    `state` is that of the load, but `failed` if it committed and no file could be loaded,
+    `state` is the state of the load, but `failed` if it committed and no file could be loaded,
     `committed partly` if a file could not, and `committed with rejects` if records were rejected.
 
     `statement` and `first_error` are None if the role may not read the table.
@@ -105,7 +105,7 @@ class LoadFileView:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A migration, compaction or expiry. Counts are set when it commits."""
+    """A migration, compaction or snapshot expiration. Counts are set when it commits."""
 
     run_id: str
     kind: str
@@ -127,7 +127,7 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class BackupView:
-    """A run of `snowmelt backup`. Counts are those of copied objects, None until it has ended."""
+    """A run of `snowmelt backup`. Counts of copied objects are None until it ends."""
 
     backup_id: str
     destination: str
@@ -152,10 +152,10 @@ def fetch_loads(
 ) -> Page[LoadView]:
     """Return a page of loads, newest first. Loads of a pipe have its name as `stream_name`.
 
-    The state `rejects` chooses loads that rejected records.
+    The state `rejects` selects loads that rejected records.
 
     Raises:
-        RequestMalformed: If the cursor is not of this list.
+        RequestMalformed: If the cursor is invalid.
     """
     query = visibility.restrict(sa.select(_LOADS), _LOADS.c.table_id)
     if table_id is not None:
@@ -179,7 +179,7 @@ def fetch_loads(
 def find_load_view(
     connection: sa.Connection, visibility: Visibility, load_id: str
 ) -> LoadView | None:
-    """Return one load, None if it does not exist or the role may not see it."""
+    """Return one load, or None if it does not exist or the role may not see it."""
     query = visibility.restrict(sa.select(_LOADS), _LOADS.c.table_id)
     rows = connection.execute(query.where(_LOADS.c.load_id == load_id)).all()
     return next(iter(_to_loads(connection, rows, visibility)), None)
@@ -196,7 +196,7 @@ def fetch_load_files(
     """Return a page of the files of a load, those with the most rejects first.
 
     Raises:
-        RequestMalformed: If the cursor is not of this list.
+        RequestMalformed: If the cursor is invalid.
     """
     hidden = {} if visibility.can_read(load.table_id) else {"first_error": None}
     query = sa.select(_FILES).where(_FILES.c.load_id == load.load_id)
@@ -222,7 +222,7 @@ def fetch_migrations(
     """Return a page of migrations, newest first.
 
     Raises:
-        RequestMalformed: If the cursor is not of this list.
+        RequestMalformed: If the cursor is invalid.
     """
     columns = [sa.literal("migration").label("kind"), *_MIGRATIONS.c]
     return _fetch_runs(connection, visibility, _MIGRATIONS, columns, table_id, after, limit)
@@ -236,10 +236,10 @@ def fetch_maintenance_runs(
     after: str | None = None,
     limit: int = 50,
 ) -> Page[RunView]:
-    """Return a page of compactions and expiries, newest first.
+    """Return a page of compactions and snapshot expirations, newest first.
 
     Raises:
-        RequestMalformed: If the cursor is not of this list.
+        RequestMalformed: If the cursor is invalid.
     """
     columns = [
         *_MAINTENANCE.c,
@@ -259,7 +259,7 @@ def fetch_backups(
     """Return a page of backups, newest first: none for a role without MONITOR on the account.
 
     Raises:
-        RequestMalformed: If the cursor is not of this list.
+        RequestMalformed: If the cursor is invalid.
     """
     columns = [_BACKUPS.c[name] for name in BACKUP_COLUMNS]
     query = sa.select(*columns)

@@ -19,7 +19,8 @@ from snowmelt.catalog.objects.tables import join_namespaces
 from snowmelt.catalog.views.visibility import Visibility
 from snowmelt.schema.types import TableName
 
-# Partitions that are read at most. Lags are computed from texts, so no index orders them.
+# Maximum number of partitions that a query reads. Lags are computed from offset tokens, which are
+# text, so no index can sort partitions by lag.
 MAX_PARTITIONS = 10_000
 _STALLED_AFTER = dt.timedelta(minutes=5)
 _END_SUFFIX = ":end"
@@ -52,11 +53,11 @@ class KafkaPartitionView:
 
     @property
     def channel(self) -> str:
-        """Name of the channel of its rows."""
+        """Name of the channel that contains the partition's rows."""
         return f"{self.topic}:P{self.partition}"
 
     def find_state(self, now: dt.datetime) -> str:
-        """Return `current`, `catching up`, or `stalled` (it lags, and had no commit for 5 minutes)."""
+        """Return `current`, `catching up`, or `stalled` (lag, and no commit for 5 minutes)."""
         if self.lag == 0:
             return "current"
         is_recent = now - (self.last_commit_at or self.opened_at) < _STALLED_AFTER

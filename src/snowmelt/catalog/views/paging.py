@@ -20,13 +20,13 @@ _RowT = TypeVar("_RowT")
 
 PAGE_ROWS = 50
 MAX_PAGE_ROWS = 1_000
-# Counting further would take time, and nothing shows larger numbers.
+# Larger numbers are not displayed, so counting stops here to save time.
 MAX_COUNT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[_RowT]):
-    """Some rows, and the cursor of the next page; None on the last page."""
+    """Rows of one page, and the cursor of the next page, which is None on the last page."""
 
     rows: list[_RowT]
     next_cursor: str | None = None
@@ -34,7 +34,7 @@ class Page(Generic[_RowT]):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order of rows: a value that is never NULL, and a unique number or text for equal ones."""
+    """Sort order of rows: a value that is never NULL, and a unique number or text to break ties."""
 
     value: sa.ColumnElement[Any]
     tie: sa.ColumnElement[Any]
@@ -53,7 +53,7 @@ def fetch_page(
     """Return the rows of a query after a cursor.
 
     Raises:
-        RequestMalformed: If the cursor is not one that a page returned.
+        RequestMalformed: If the cursor cannot be decoded.
     """
     limit = max(1, min(limit, MAX_PAGE_ROWS))
     if after is not None:
@@ -77,7 +77,7 @@ def count_rows(connection: sa.Connection, query: sa.Select[Any]) -> int:
 
 
 def contains_text(columns: Sequence[sa.ColumnElement[Any]], text: str) -> sa.ColumnElement[bool]:
-    """Return the condition that one of these columns contains a text, in any case."""
+    """Return the SQL condition that one of these columns contains a text, ignoring case."""
     escaped = text.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return sa.or_(*(sa.func.lower(column).like(f"%{escaped}%", escape="\\") for column in columns))
 

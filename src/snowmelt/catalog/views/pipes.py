@@ -23,7 +23,7 @@ _ORDER = Order(_FULL_NAME, _PIPES.c.pipe_id)
 
 @dataclass(frozen=True, slots=True)
 class PipeView:
-    """A pipe. The fields after `created_at` are those of pipes that load files.
+    """A pipe. The fields after `created_at` apply to pipes that load files.
 
     `state` is `streaming` for a pipe that takes streamed rows; otherwise `paused`, `stalled` (an error stops
     it) or `running`. `failed_files` are files that the pipe could not load. `definition` is None if the
@@ -53,10 +53,12 @@ def fetch_pipes(
     after: str | None = None,
     limit: int = 50,
 ) -> Page[PipeView]:
-    """Return a page of pipes, by name. A role sees its own pipes, and with MONITOR on the account all.
+    """Return a page of pipes, by name.
+
+    A role sees the pipes that it owns, or all pipes if it has MONITOR on the account.
 
     Raises:
-        RequestMalformed: If the cursor is not of this list.
+        RequestMalformed: If the cursor is invalid.
     """
     query = _select_pipes(visibility)
     page = fetch_page(connection, query, _ORDER, lambda row: row, after=after, limit=limit)
@@ -66,7 +68,7 @@ def fetch_pipes(
 def find_pipe_view(
     connection: sa.Connection, visibility: Visibility, name: TableName
 ) -> PipeView | None:
-    """Return one pipe, None if it does not exist or the role may not see it."""
+    """Return one pipe, or None if it does not exist or the role may not see it."""
     query = _select_pipes(visibility).where(
         _DATABASES.c.name == name.database,
         _SCHEMAS.c.name == name.schema,

@@ -27,7 +27,7 @@ _DIVERGED = model.diverged_changes
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """A secondary, as the primary sees it.
+    """State of a secondary, as recorded at the primary.
 
     `state` is `current`, `catching up`, `copying` (its first state), `silent`, or `not connected` (it has
     sent no request). `waiting_tokens` is the number of channels whose committed offset token it lacks; None
@@ -44,7 +44,7 @@ class ReplicaView:
     behind_s: float | None = None
 
     def measure_silence(self, now: dt.datetime) -> float | None:
-        """Return the seconds since its last request; None if it has sent none."""
+        """Return the seconds since the secondary's last request, or None if it has sent none."""
         return None if self.requested_at is None else (now - self.requested_at).total_seconds()
 
 
@@ -107,10 +107,10 @@ def measure_lag(group: FailoverGroup, now: dt.datetime) -> float | None:
 def fetch_diverged_changes(
     connection: sa.Connection, *, after: str | None = None, limit: int = PAGE_ROWS
 ) -> Page[DivergedChangeView]:
-    """Return a page of the changes that former primaries had alone, newest first.
+    """Return a page of changes that only a former primary had, newest first.
 
     Raises:
-        RequestMalformed: If the cursor is not of this list.
+        RequestMalformed: If the cursor is invalid.
     """
     names = DivergedChangeView.__slots__
     return fetch_page(

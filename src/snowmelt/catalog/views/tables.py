@@ -41,9 +41,9 @@ TABLE_ORDERS = tuple(_ORDERS)
 class TableView:
     """A table. `waiting_chunks` are those that no native file contains yet.
 
-    `channels` and `last_commit_at`, the last commit by a channel, chunk or load, do not include bookkeeping channels
-    of connectors. `freshness_s` is the longest
-    expected time between two commits; None if there is no expectation.
+    `last_commit_at` is the last commit by a channel, chunk or load. `channels` and `last_commit_at`
+    exclude bookkeeping channels of connectors. `freshness_s` is the longest expected time between
+    two commits, or None if there is no expectation.
     """
 
     table_id: int
@@ -60,7 +60,7 @@ class TableView:
     usual_gap_s: float | None = None
 
     def find_freshness_state(self, now: dt.datetime) -> str:
-        """Return its state: `fresh`, `late`, `quiet` or `never`."""
+        """Return the state of the table: `fresh`, `late`, `quiet` or `never`."""
         return compute_freshness_state(
             last_commit_at=self.last_commit_at,
             created_at=self.created_at,
@@ -97,7 +97,7 @@ def fetch_tables(
     """Return a page of tables.
 
     Raises:
-        RequestMalformed: If there is no such order, or the cursor is not of this list.
+        RequestMalformed: If the order is unknown, or the cursor is invalid.
     """
     if order not in _ORDERS:
         raise RequestMalformed(
@@ -113,7 +113,7 @@ def fetch_tables(
 def find_table_view(
     connection: sa.Connection, visibility: Visibility, name: TableName
 ) -> TableView | None:
-    """Return one table, None if it does not exist or the role may not see it."""
+    """Return one table, or None if it does not exist or the role may not see it."""
     query = visibility.restrict(_select_tables(), _TABLES.c.table_id).where(
         _DATABASES.c.name == name.database,
         _SCHEMAS.c.name == name.schema,
@@ -130,7 +130,7 @@ def list_table_views(connection: sa.Connection, table_ids: Collection[int]) -> l
 
 
 def list_table_names(connection: sa.Connection, table_ids: Sequence[int]) -> dict[int, TableName]:
-    """Return the names of these tables, dropped ones too."""
+    """Return the names of these tables, including dropped ones."""
     query = (
         sa.select(
             _TABLES.c.table_id,

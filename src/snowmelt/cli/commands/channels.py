@@ -86,7 +86,7 @@ def _list_channels(options: argparse.Namespace) -> None:
 
 
 def _print_short(shown: StatementOutput) -> None:
-    """Print the columns that fit a terminal. The other formats have all columns."""
+    """Print the main columns as a table. JSON and CSV have all columns."""
     now = SystemClock().now()
     rows = []
     for row in shown.rows:

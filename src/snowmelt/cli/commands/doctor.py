@@ -100,7 +100,7 @@ def _run_checks(options: argparse.Namespace) -> Iterator[CheckResult]:
 
 
 class CheckStatus(StrEnum):
-    """Result of a check. `NOTE` is for an optional part, or a problem that is not urgent."""
+    """Result of a check. `NOTE` marks an optional part, or a problem that is not urgent."""
 
     FINE = "ok"
     NOTE = "note"
@@ -109,7 +109,7 @@ class CheckStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One line of the report."""
+    """Result of one check: a line of the report."""
 
     finding: CheckStatus
     what: str
@@ -120,7 +120,7 @@ fine = partial(CheckResult, CheckStatus.FINE)
 note = partial(CheckResult, CheckStatus.NOTE)
 wrong = partial(CheckResult, CheckStatus.WRONG)
 
-# Age from which the last backup is noted.
+# Age from which the last backup is reported as a note.
 _BACKUP_WARNING_AGE_H = 48
 # Tolerated clock skew. Tokens and signatures tolerate minutes; leases and chunk ages less.
 _MAX_CLOCK_SKEW_S = 5.0

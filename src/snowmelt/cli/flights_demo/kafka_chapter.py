@@ -144,7 +144,7 @@ def _wait_until_committed(
         with service.service.database.reading() as connection:
             table = find_table(connection, _NAME)
             channels = list_channels(connection, [table.table_id])
-        # Channels of partitions, but not those of end offsets.
+        # Channels of partitions, without the channels of end offsets.
         partition_name = re.compile(rf"{_TOPIC}:P\d+")
         tokens = [each.offset_token for each in channels if partition_name.fullmatch(each.name)]
         committed = sum(int(token) + 1 for token in tokens if token)

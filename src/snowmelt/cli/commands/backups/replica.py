@@ -138,7 +138,7 @@ def _show_status(options: argparse.Namespace) -> None:
         group = _find_group(execute)
         replicas = execute("SHOW REPLICAS")
     if options.format == "json":
-        # One object for programs: the group, with the sites that follow it.
+        # In JSON, print one object: the group with the sites that follow it.
         sites = [dict(zip(replicas.columns, row, strict=True)) for row in replicas.rows]
         print_rows((*group, "replicas"), [(*group.values(), sites)], options.format)
         return

@@ -1,4 +1,4 @@
-"""`snowmelt check`: verify that the stored data is what was committed."""
+"""`snowmelt check`: verify that the stored data matches the commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of histories, with the statement SHOW: from the catalog, or from a service elsewhere."""
+"""Action `list` of histories: runs SHOW in the catalog or through a service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DEFAULT_LIMIT = 50
 
 
 def add_list_action(parser: argparse.ArgumentParser, history: str) -> None:
-    """Add the action `list` of a history, which has the name of its command."""
+    """Add the action `list` of the history that has the name of the command."""
     actions = parser.add_subparsers(metavar="action", required=True)
     run = partial(_print_history, history)
     listing = add_action(actions, "list", run, help=f"list {history}, newest first")

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the overview until Ctrl-C; return 1 if `--once` found something wrong."""
+    """Show the overview until Ctrl-C. Return 1 if `--once` is given and a problem is severe."""
     from rich.console import Console
     from rich.live import Live
 
