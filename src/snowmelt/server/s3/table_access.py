@@ -100,7 +100,7 @@ class TableFileAccess:
             raise S3Error("AccessDenied", "Snowmelt alone writes this folder.")
         self._require_privilege(key, writes=writes)
         if writes and self._record.bucket_id == NO_BUCKET_ID:
-            # This site was a secondary.
+            # The bucket has no record because the service started as a secondary.
             self._open_bucket()
         full_path = f"{key.folder}{path}"
         privileges = BucketPrivileges(
