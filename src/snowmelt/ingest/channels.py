@@ -236,8 +236,9 @@ class ChannelService:
             if not isinstance(result, channels.OpenChannelResult):
                 return result
             if (table.table_id, result.record.name) in unreported:
-                # A client that opens a channel resends the rows behind its committed token, so the token
-                # must be safe. The request is stored: its repetition opens nothing.
+                # A client resends the rows after its committed token, so all followers must have
+                # the rows up to this token. The request is stored, so a retry does not open the
+                # channel again.
                 return ServiceBusy(reason=failover_groups.NOT_REPLICATED)
             return make_response(request, result)
 
@@ -407,10 +408,11 @@ def _replace_with_reported_tokens(
     records: Mapping[_Key, channels.ChannelRecord],
     reported: Mapping[_Key, ReportedChannel] | None,
 ) -> Mapping[_Key, channels.ChannelRecord]:
-    """Return channels with the offset tokens that may be reported; `reported` is None if all may.
+    """Return channels with the offset tokens that may be reported to clients.
 
-    A source deletes what it has sent up to a reported token. If this site is lost, its successor must have
-    the rows.
+    A source may delete the rows up to a reported token. If a failover group protects tokens, only
+    tokens that all followers have may be reported: `reported` has these. If it is None, all
+    committed tokens are reported.
     """
     if reported is None:
         return records
@@ -507,7 +509,7 @@ def _parse_channel_name(text: str | None) -> str:
     if not text:
         raise NameMissing("channel", ResponseCode.CHANNEL_NAME_MISSING)
     if "\0" in text:
-        # Texts with NUL match nothing in either database, so skip them.
+        # Reject NUL, because neither database can match a text with NUL.
         raise RequestMalformed(reason="a channel's name cannot contain the character NUL")
     return to_internal_name(text)
 

@@ -359,7 +359,7 @@ class RegistrationVerifier:
                     offer.rows,
                     offer.statistics,
                     key.table_id,
-                    # Only versions whose defaults the client has filled.
+                    # Consider only schema versions whose default values the client has filled.
                     tuple(find_versions_with_defaults_of(versions, offer.schema_version)),
                     decode,
                     is_final,

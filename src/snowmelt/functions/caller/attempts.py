@@ -56,7 +56,7 @@ _INITIAL_DELAY_S, _MAX_RETRY_DELAY_S, _MAX_POLL_DELAY_S = 0.2, 20.0, 5.0
 _POLL_DELAY_FACTOR = 1.5
 # Minimum remaining time for another request.
 _MIN_REQUEST_TIMEOUT_S = 0.05
-# A caller that sees nothing for longer believes that the query hangs.
+# Report a batch that waits for longer, because a user cannot tell a slow query from a hanging one.
 _REPORT_AFTER_S, _REPORT_INTERVAL_S = 5.0, 30.0
 
 _log = logging.getLogger("snowmelt.functions")
