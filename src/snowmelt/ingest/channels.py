@@ -129,14 +129,17 @@ class ChannelService:
     def open_channel(self, request: OpenChannelRequest, user: str) -> Future[OpenChannelResponse]:
         """Open a channel, fencing previous owners. A repeated request gets the first response again.
 
-        The future raises RoleNotGranted if the role is not granted to the user, TooManyChannels if
-        the table's limit is reached, and DatabaseNotFound, SchemaNotFound or TableNotFound if the
-        object does not exist or the role may not use it.
+        Errors of the future:
+
+        * RoleNotGranted: The role is not granted to the user.
+        * TooManyChannels: The table has the maximum number of channels.
+        * DatabaseNotFound, SchemaNotFound, TableNotFound: The object does not exist, or the role
+          may not use it.
 
         Raises:
             NameMissing: If the request lacks a name.
             RequestMalformed: If a name or the offset token contains NUL.
-            Unsupported: If the request asks for Iceberg mode.
+            Unsupported: If the client uses Iceberg mode.
         """
         if request.is_iceberg:
             raise Unsupported(
@@ -304,10 +307,13 @@ class ChannelService:
     def drop_channel(self, request: DropChannelRequest, user: str) -> Future[DropChannelResponse]:
         """Drop a channel. If a client sequencer is given, drop it only if that is still the owner.
 
-        The future raises RoleNotGranted if the role is not granted to the user, ChannelNotFound if
-        the channel does not exist, ChannelFenced if another client has opened it, and
-        DatabaseNotFound, SchemaNotFound or TableNotFound if the object does not exist or the role
-        may not use it.
+        Errors of the future:
+
+        * RoleNotGranted: The role is not granted to the user.
+        * ChannelNotFound: The channel does not exist.
+        * ChannelFenced: Another client has opened the channel.
+        * DatabaseNotFound, SchemaNotFound, TableNotFound: The object does not exist, or the role
+          may not use it.
 
         Raises:
             NameMissing: If the request lacks a name.

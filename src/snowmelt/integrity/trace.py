@@ -370,7 +370,10 @@ class Tracer:
     def _list_commits(
         self, channel: str, token: str | None = None
     ) -> list[tuple[int, ChannelCommit]]:
-        """Return sequence and commit of each chunk of a channel, in order. With a token, those that end with it."""
+        """Return sequence and commit of each chunk of a channel, in order.
+
+        With a token, return only the chunks that end with the token.
+        """
         with self._database.reading() as connection:
             commits = list(
                 lineage.iterate_channel_commits(

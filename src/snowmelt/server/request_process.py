@@ -119,7 +119,7 @@ def serve_requests(requests: IO[bytes], responses: IO[bytes]) -> Iterator[bytes]
     def receive() -> None:
         while (message := _read_message(requests)) is not None:
             waiting.put(message)
-        # The service has ended, or no longer needs the result.
+        # The service has ended, or has closed the pipe because it does not need the result.
         os._exit(0)
 
     threading.Thread(target=receive, name="requests", daemon=True).start()

@@ -65,8 +65,8 @@ _log = logging.getLogger("snowmelt.functions")
 class RetryState:
     """Retry state of one batch. `method` is the method of the next request.
 
-    `was_connected` says whether this process has had a connection to the service. Without one, retries end
-    sooner, unless the function has a timeout of its own.
+    `was_connected` is True if this process has had a connection to the service. If it is False,
+    retries end sooner, unless the function has a timeout.
     """
 
     def __init__(self, plan: CallPlan, clock: Clock, *, was_connected: bool = False) -> None:

@@ -73,8 +73,9 @@ class RowRejection(ErrorRow):
 class ConvertedRows:
     """Rows of a request in chunk form, their approximate size, and the number of rejected rows.
 
-    The first 1,000 rejections and the last one are kept, or all of them if the table has an error
-    table. `missing_columns` are the columns that schema evolution would have to add for these rows.
+    `rejected` has the first 999 rejections and the last one, or all of them if the table has an
+    error table. `missing_columns` are the columns that schema evolution would have to add for these
+    rows.
     """
 
     table: pa.Table

@@ -172,7 +172,7 @@ class TableLoader:
         """Return a publication with all native commits, or an older one after `_MAX_WAIT_S`.
 
         Raises:
-            TableNotFound: If the table was dropped meanwhile.
+            TableNotFound: If the table was dropped during the wait.
             ServiceBusy: If there is no readable publication yet.
         """
         began = self._clock.monotonic()

@@ -140,8 +140,8 @@ class TableFileAccess:
                 "AccessDenied", f"The role of these credentials may not {verb} the table."
             ) from None
         if writes:
-            # Record the write, so that garbage collection keeps the files until their commit
-            # arrives.
+            # Record the write, so that garbage collection does not delete the files before their
+            # commit.
             with self._database.writing() as connection:
                 record_engine_write(connection, key.table_id, self._clock.now())
         with self._lock:
