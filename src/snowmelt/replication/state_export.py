@@ -47,7 +47,8 @@ _KEYS_PER_QUERY = 300
 # While a follower copies its first state, garbage collection is suspended until this long after its
 # last request.
 _HOLD_S = 300.0
-# A follower without requests for this long gets a whole state. Its changes are no longer retained.
+# A follower without requests for this long gets a whole state later, so that its changes need not
+# be retained.
 _SLOT_TTL = dt.timedelta(days=1)
 
 _CHANGED = model.changed_rows
