@@ -40,7 +40,7 @@ GOAL_S = 2.0
 
 
 def write(running: Running, options: argparse.Namespace, opened: Event, stop: Event) -> None:
-    """Insert a row into each channel after every pause, with the monotonic ns as offset token."""
+    """Insert a row into each channel per pause. The offset token is the monotonic time in ns."""
     row = rows(1)[0]
     with running.client(max_client_lag=dt.timedelta(seconds=LAG_S)) as client:
         channels = [
@@ -70,7 +70,7 @@ def act(running: Running, what: str, share: range) -> None:
 
 
 def ddl(running: Running) -> float:
-    """Run DDL in eight threads. Return the seconds."""
+    """Run DDL in eight threads. Return the elapsed seconds."""
     began = time.monotonic()
 
     def some(number: int) -> None:
@@ -88,7 +88,7 @@ def ddl(running: Running) -> float:
 
 
 def at_once(running: Running, what: str, count: int) -> float:
-    """Run one kind of action on many channels in two processes. Return the seconds."""
+    """Run one kind of action on many channels in two processes. Return the elapsed seconds."""
     forking = multiprocessing.get_context("fork")
     halves = [range(0, count, 2), range(1, count, 2)]
     processes = [forking.Process(target=act, args=(running, what, share)) for share in halves]

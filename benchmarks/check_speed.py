@@ -52,7 +52,7 @@ def measure(report: Report, rows: int, per_chunk: int) -> None:
     """Stream rows into a table, migrate them, and check it."""
     with tempfile.TemporaryDirectory(prefix="snowmelt-bench-") as folder:
         house = Lakehouse(Path(folder))
-        house.is_damaged = True  # Skip the fixture's own check, because the check is measured here.
+        house.is_damaged = True  # Skip the fixture's own check.
         house.create()
         schema = house.table().schema
         for start in range(0, rows, per_chunk):
@@ -108,7 +108,7 @@ def measure_ledger(catalog: Path) -> int:
         try:
             return int(connection.execute(query).fetchone()[0])
         except sqlite3.OperationalError:
-            # Without SQLite's `dbstat`, use the sizes of the values.
+            # If SQLite lacks `dbstat`, add up the sizes of the values.
             columns = [row[1] for row in connection.execute("PRAGMA table_info(chunk_ledger)")]
             total = " + ".join(f'coalesce(length("{name}"), 0)' for name in columns)
             return int(connection.execute(f"SELECT sum({total}) FROM chunk_ledger").fetchone()[0])

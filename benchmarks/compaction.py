@@ -93,7 +93,7 @@ def _median_s(lake: Snowmelt, text: str, turns: int) -> tuple[float, str]:
 
 
 def _maintain(settings: Settings, table: str) -> tuple[float, float]:
-    """Run the command. Return its processor seconds and its peak memory in MiB."""
+    """Run the command. Return its processor time in seconds and its peak memory in MiB."""
     command = [sys.executable, "-m", "snowmelt", "maintain", "--full", "--table", table]
     process = subprocess.Popen(command, env=os.environ | settings.to_environment())
     _, status, usage = os.wait4(process.pid, 0)

@@ -1,11 +1,12 @@
 """Benchmark of the console's pages with a large catalog.
 
-Fills a catalog with 1,000 tables, 10,000 channels, 1,000 partitions of Kafka, a secondary, and a million chunks,
-and loads each page as a browser does. Pages must take 200 ms of processor time and 200 kB at most (median).
-Processor time is that of the service with its threads; traces and other tasks have processes of their own.
+Fills a catalog with 1,000 tables, 10,000 channels, 1,000 partitions of Kafka, a secondary, and a
+million chunks, and loads each page as a browser does. Pages must take 200 ms of processor time and
+200 kB at most (median). Processor time includes all threads of the service, but not traces and
+other tasks, which run in separate processes.
 
-With `--browsers`, measures what open overviews cost the ingest of rows instead, in rounds with and without them.
-They must cost 5 % at most.
+With `--browsers`, measures the ingest of rows in rounds with and without open overviews. Open
+overviews may reduce ingest by 5 % at most.
 
     ./run bench console [--chunks N] [--runs N] [--postgres]
     ./run bench console --browsers 50 [--rounds N]
@@ -209,7 +210,7 @@ def fill(service: LocalService, chunks: int) -> None:
 
 
 def add_secondary(service: LocalService) -> None:
-    """Create a failover group with a secondary that has every tenth token not yet."""
+    """Create a failover group whose secondary has confirmed nine of ten channels."""
     service.sql("CREATE FAILOVER GROUP g ALLOWED_ACCOUNTS = site2 SITE = site1")
     now = dt.datetime.now(dt.UTC)
     with service.embedded.service.database.writing() as connection:
@@ -225,7 +226,7 @@ def add_secondary(service: LocalService) -> None:
 
 def measure_pages(options: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Print time and size of each page."""
-    # A check in between would run on the same processor.
+    # A check during the measurement would take time on the same processor.
     with LocalService(console="read", console_check_interval_s=0, **settings) as service:
         began = time.perf_counter()
         fill(service, options.chunks)
@@ -262,7 +263,7 @@ def log_in(browser: httpx.Client, service: LocalService) -> None:
     browser.post("/console/login", data=fields, headers={"origin": str(browser.base_url)})
 
 
-# Reads live overviews in a process of its own: arguments are URL, number of browsers and login code.
+# Program of a separate process. Arguments: URL, number of browsers, and login code.
 READER = """
 import asyncio, sys, httpx
 async def read(browser, url):
@@ -282,7 +283,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
 
 @contextlib.contextmanager
 def open_browsers(service: Running, count: int) -> Iterator[None]:
-    """Keep live overviews open in another process."""
+    """Keep live overviews open in a separate process."""
     with ConsoleClient(service.url, user="bench", private_key=service.private_key) as console:
         code = str(console.fetch("/login-codes")["code"])
     command = [sys.executable, "-c", READER, service.url, str(count), code]
@@ -302,7 +303,7 @@ def measure_ingest(options: argparse.Namespace) -> None:
         service.execute("CREATE TABLE bench.public.t (id INT, name VARCHAR)")
         with service.client() as client:
             channel = client.open_channel("c", table="bench.public.t")
-            # The first two rounds warm up.
+            # The first two rounds are warm-up rounds.
             for number in range(2 * options.rounds + 2):
                 has_browsers = number % 2 == 1
                 watching = open_browsers(service, options.browsers)

@@ -95,7 +95,10 @@ def copy_by_arrow(path: str) -> None:
 
 
 class BareReader(DataSourceReader):
-    """Reader of the files that match a pattern, one per partition, up to `rows` rows if set."""
+    """Reader of the files that match a pattern, one file per partition.
+
+    If `rows` is set, it returns at most this number of rows.
+    """
 
     def __init__(self, pattern: str, rows: int, schema: StructType) -> None:
         self._pattern = pattern
@@ -154,13 +157,13 @@ def make(folder: Path, megabytes: int) -> None:
 
 
 def pc_names(draw: np.random.Generator, rows: int) -> pa.Array:
-    """Return names with few repetitions."""
+    """Return names, few of which repeat."""
     numbers = pa.array(draw.integers(0, 10**9, rows)).cast(pa.string())
     return pa.compute.binary_join_element_wise("customer ", numbers, "")
 
 
 def best(rounds: int, *ways: Callable[[], object]) -> list[float]:
-    """Return the seconds of each variant's best round. Variants take turns."""
+    """Return the seconds of each variant's best round. Variants run in turns."""
     seconds: list[list[float]] = [[] for _ in ways]
     for _ in range(rounds + 1):
         for way, found in zip(ways, seconds, strict=True):

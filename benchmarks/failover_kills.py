@@ -1,12 +1,13 @@
-"""Is a row ever lost or doubled, whichever site is killed, cut off or replaced?
+"""Test that no row is lost or duplicated if sites are killed, cut off and replaced.
 
 uv run python benchmarks/failover_kills.py [--minutes 10] [--seed N] [--wire FILE]
 
-Two sites with a catalog, a stage and a warehouse each are in a failover group. Three SDKs write to them at
-once: Snowmelt's, which knows both addresses, and Snowflake's for Python (row API) and for Java (classic
-protocol), which know one name that moves to each new primary. Each source can be read again, and forgets
-only what was reported as committed. Meanwhile sites are killed with SIGKILL, cut off and promoted at
-random. At the end both sites must have the rows of each source exactly once.
+Two sites with a catalog, a stage and a warehouse each are in a failover group. Three SDKs write to
+the sites concurrently. Snowmelt's SDK has both addresses. Snowflake's SDKs for Python (row API) and
+for Java (classic protocol) have one name, which moves to each new primary. Each source can be read
+again, and deletes only rows that were reported as committed. Meanwhile sites are killed with
+SIGKILL, cut off and promoted at random. At the end both sites must have the rows of each source
+exactly once.
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ from support.ports import free_port
 from support.served_sites import TABLE, ServedSite, ServedSites, wait_until
 from support.tcp_relay import Relay
 
-# Hosts of the services, of their addresses, and of the name that moves. All have the same ports.
+# Hosts of the services, of the sites' addresses, and of the name. All of them have the same ports.
 SERVICE_HOSTS = ("127.0.2.1", "127.0.2.2")
 ADDRESS_HOSTS = ("127.0.1.1", "127.0.1.2")
 NAME_HOST = "127.0.1.3"
 BATCH_ROWS = 10
 CHANNELS_PER_SOURCE = 2
-# A source waits while so many of its rows are not reported as committed.
+# Maximum number of sent rows of a source that are not reported as committed.
 MAX_UNREPORTED_ROWS = 3_000
-# Rows of a channel are numbered from its own multiple of this.
+# Distance between the first row numbers of two channels.
 ROWS_PER_CHANNEL = 10**8
-# A source whose last rows are not reported after this time asks whether its channel is still valid.
+# A source reopens a channel whose rows are not reported as committed within this time.
 SILENCE_S = 60.0
-# A part that has not gone on after this time has not recovered.
+# Maximum time without progress of a source or a site after a fault.
 RECOVERY_TIMEOUT_S = 240.0
 
 _log_start = time.monotonic()
@@ -68,12 +69,12 @@ def log(text: str) -> None:
 
 
 class Position:
-    """How far the source of a channel is."""
+    """Progress of the source of a channel."""
 
     def __init__(self, name: str, number: int) -> None:
         self.name = name
         self.base = number * ROWS_PER_CHANNEL
-        # The last number that was sent to the present channel, and to any channel.
+        # Last number that was sent to the open channel, and the last that was sent to any channel.
         self.sent = self.last = self.base
         # The source has deleted its rows up to this number.
         self.forgotten = self.base
@@ -82,12 +83,15 @@ class Position:
 
     @property
     def is_done(self) -> bool:
-        """True if everything that was sent is reported as committed."""
+        """True if all sent rows are reported as committed."""
         return self.is_open and self.forgotten == self.last
 
 
 class Source(threading.Thread):
-    """Source of numbered rows for channels of one SDK. Subclasses open, append, and ask for tokens."""
+    """Source of numbered rows for channels of one SDK.
+
+    Subclasses open channels, append rows, and request offset tokens.
+    """
 
     error: type[Exception]
 
@@ -102,15 +106,15 @@ class Source(threading.Thread):
 
     @property
     def is_done(self) -> bool:
-        """True if everything that was sent is reported as committed."""
+        """True if all sent rows are reported as committed."""
         return all(each.is_done for each in self.channels)
 
     def count_forgotten(self) -> int:
-        """Return how many rows the source has forgotten."""
+        """Return the number of rows that the source has deleted."""
         return sum(each.forgotten - each.base for each in self.channels)
 
     def run(self) -> None:
-        """Send rows until `finishing`, and then wait until all are reported."""
+        """Send rows until `finishing` is set. Then wait until all rows are reported."""
         try:
             while not (self.aborting.is_set() or (self.finishing.is_set() and self.is_done)):
                 for each in self.channels:
@@ -133,7 +137,7 @@ class Source(threading.Thread):
             self._close(channel, type(error).__name__, str(error))
             return
         if token < channel.forgotten:
-            # An older response: harmless for a source, which has the higher token.
+            # The response is older. The source ignores it, because it has a higher token.
             self.counts["older tokens"] += 1
         if token > channel.sent:
             self.problems.append(f"{channel.name}: {token} is reported, {channel.sent} was sent")
@@ -179,7 +183,7 @@ class Source(threading.Thread):
 
     @abstractmethod
     def append(self, name: str, first: int, last: int) -> None:
-        """Append rows with the IDs [first, last]. The token is the last one."""
+        """Append rows with the IDs [first, last]. The offset token is `last`."""
 
     @abstractmethod
     def ask_token(self, name: str) -> str | None:
@@ -187,7 +191,7 @@ class Source(threading.Thread):
 
 
 class SnowmeltSource(Source):
-    """Snowmelt's SDK with the addresses of both sites."""
+    """Snowmelt's SDK, with the addresses of both sites."""
 
     error = SnowmeltError
 
@@ -213,7 +217,7 @@ class SnowmeltSource(Source):
 
 
 class PythonSource(Source):
-    """Snowflake's SDK for Python, in a process of its own."""
+    """Snowflake's SDK for Python, in a separate process."""
 
     error = SdkError
 
@@ -237,7 +241,7 @@ class PythonSource(Source):
 
 
 class JavaSource(Source):
-    """Snowflake's classic SDK for Java, in a process of its own."""
+    """Snowflake's classic SDK for Java, in a separate process."""
 
     error = JavaError
 
@@ -268,7 +272,7 @@ class JavaSource(Source):
 
 
 class WireRelay(Relay):
-    """Relay that also writes what passes to a file."""
+    """Relay that also writes the relayed data to a file."""
 
     wire: IO[bytes] | None = None
 
@@ -280,7 +284,7 @@ class WireRelay(Relay):
 
 
 class Installation:
-    """Two sites, their addresses, and the name that moves."""
+    """Two sites, their addresses, and the name of the primary."""
 
     def __init__(self, folder: Path, wire: IO[bytes] | None) -> None:
         certs = folder / "certs"
@@ -297,7 +301,8 @@ class Installation:
                 environment={
                     "SNOWMELT_HOST": host,
                     "SNOWMELT_S3_PORT": str(s3_port),
-                    # Clients upload to the host that they know, and not to a folder of one site.
+                    # Clients upload to the host that they connected to, not to a folder of one
+                    # site.
                     "SNOWMELT_PUBLIC_HOSTS": ",".join((*ADDRESS_HOSTS, NAME_HOST)),
                 },
             )
@@ -339,22 +344,25 @@ class Installation:
             relay.turn_to((SERVICE_HOSTS[at], port))
 
     def move_name(self, at: int) -> None:
-        """Let the name lead to a site."""
+        """Redirect the name to a site."""
         self._turn(self._names, at)
 
     def cut_off(self) -> None:
-        """Let no site reach the other, and no client an address. The name goes on leading to its site."""
+        """Disconnect the sites from each other, and clients from both addresses.
+
+        The name still leads to its site.
+        """
         for relays in self._addresses:
             for relay in relays:
                 relay.turn_to(None)
 
     def heal(self) -> None:
-        """Let the addresses lead to their sites again."""
+        """Reconnect the addresses with their sites."""
         for at, relays in enumerate(self._addresses):
             self._turn(relays, at)
 
     def read_ids(self, site: ServedSite) -> collections.Counter[int]:
-        """Return how often each ID is in the table of a site."""
+        """Return the number of rows per ID in the table of a site."""
         settings = site.settings
         database = open_and_upgrade_database(settings.catalog_url)
         try:
@@ -366,7 +374,7 @@ class Installation:
         return collections.Counter(map(int, rows["ID"].to_pylist()))
 
     def close(self) -> None:
-        """Kill what runs."""
+        """Stop all processes and relays."""
         for writer in self.users.writers:
             writer.kill()
         for relays in (*self._addresses, self._names):
@@ -376,19 +384,19 @@ class Installation:
 
 
 class Faults:
-    """What happens to the sites. Each method returns when the group is on its way to be whole again."""
+    """Faults of the sites. When a method returns, the group can recover."""
 
     def __init__(self, installation: Installation, seed: int) -> None:
         self._all = installation
         self._group = installation.group
         self.random = random.Random(seed)
         self.primary = 0
-        # Each kind comes in each round.
+        # Each round contains each kind of fault at least once.
         self._next: list[Callable[[], None]] = []
         self.counts: collections.Counter[str] = collections.Counter()
 
     def strike(self) -> str:
-        """Do something, and return what."""
+        """Cause the next fault. Return its name."""
         if not self._next:
             kinds = [
                 *(self.kill_the_secondary, self.kill_the_primary, self.kill_both, self.cut_off),
@@ -432,7 +440,7 @@ class Faults:
         self._start(former)
 
     def replace_a_living_primary(self) -> None:
-        """The former primary accepts rows until it hears of the promotion, or its name has moved."""
+        """Promote the secondary. The former primary accepts rows until the promotion reaches it."""
         self._promote()
         self._pause(5)
         self._move()
@@ -443,13 +451,13 @@ class Faults:
         self._all.heal()
 
     def replace_a_primary_that_is_cut_off(self) -> None:
-        """The former primary goes on accepting rows of the clients behind the name."""
+        """Promote the secondary while the former primary still accepts rows through the name."""
         self._all.cut_off()
         self._pause(5)
         self._promote()
         self._pause(10)
         if self.random.random() < 0.5:
-            # It starts while it can reach no site, and is a primary nevertheless.
+            # A primary that starts without a connection to the other site stays primary.
             self._kill(self._other)
             self._start(self._other)
         self._move()
@@ -457,11 +465,11 @@ class Faults:
         self._all.heal()
 
     def switch(self) -> None:
-        """Switch in order."""
+        """Run a planned switch."""
         self._switch()
 
     def switch_and_kill(self) -> None:
-        """Switch in order, while one of the sites is killed."""
+        """Run a planned switch, and kill one of the sites during it."""
         victim = self.random.choice([0, 1])
         self._request_switch()
         self._pause(0.5)
@@ -471,7 +479,7 @@ class Faults:
         self._wait_for_switch()
 
     def heal(self) -> None:
-        """Let both sites run and reach each other."""
+        """Start both sites, and reconnect them."""
         self._all.heal()
         for at in (0, 1):
             self._start(at)
@@ -498,7 +506,7 @@ class Faults:
 
     def _promote(self) -> None:
         force = self.random.choice(["", " FORCE"])
-        # FORCE does not ask whether the site has all reported rows. It must have them here.
+        # FORCE skips the check that the site has all reported rows. Here, the site must have them.
         if self._group.show(self._site(self._other))["promotable"] is not True:
             raise RuntimeError(f"site {self._other + 1} cannot be promoted")
         self._site(self._other).sql("ALTER FAILOVER GROUP g PRIMARY" + force)
@@ -535,7 +543,7 @@ def wait_for_group(group: ServedSites, faults: Faults) -> None:
 
 
 def wait_for_sources(sources: list[Source]) -> None:
-    """Wait until each source has more rows reported."""
+    """Wait until each source reports more rows as committed."""
     before = {source: source.count_forgotten() for source in sources}
     give_up_at = time.monotonic() + RECOVERY_TIMEOUT_S
     for source in sources:
@@ -548,7 +556,7 @@ def wait_for_sources(sources: list[Source]) -> None:
 def run_faults(
     installation: Installation, sources: list[Source], faults: Faults, end: float
 ) -> None:
-    """Strike until the end, one fault after the other."""
+    """Cause faults one after the other until the end time."""
     while time.monotonic() < end and not any(source.problems for source in sources):
         wait_for_group(installation.group, faults)
         wait_for_sources(sources)
@@ -558,7 +566,7 @@ def run_faults(
 
 
 def finish(sources: list[Source]) -> None:
-    """Let the sources send everything, and end."""
+    """Let the sources send all rows, and end."""
     for source in sources:
         source.finishing.set()
     for source in sources:
@@ -572,7 +580,7 @@ def finish(sources: list[Source]) -> None:
 
 
 def compare(source: Source, ids: collections.Counter[int]) -> tuple[int, int]:
-    """Return how many rows of a source a site lacks, and how many it has more than once."""
+    """Return the numbers of lost and of duplicate rows of a source at a site."""
     lost = doubled = 0
     for each in source.channels:
         expected = range(each.base + 1, each.last + 1)
@@ -585,7 +593,7 @@ def compare(source: Source, ids: collections.Counter[int]) -> tuple[int, int]:
 
 
 def find_java() -> JavaSdk:
-    """Return the newest classic SDK for Java that Maven has."""
+    """Return the newest classic SDK for Java that Maven finds."""
     cache = Path(__file__).parents[1] / ".pytest_cache" / "d" / "java"
     found = java_sdk("4", cache)
     if isinstance(found, str):
@@ -594,7 +602,7 @@ def find_java() -> JavaSdk:
 
 
 def main() -> int:
-    """Strike, compare, and keep the result."""
+    """Cause faults, compare the rows, and store the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
@@ -621,7 +629,7 @@ def main() -> int:
             source.start()
             stack.callback(source.aborting.set)
         faults = Faults(installation, options.seed)
-        # Ctrl-C ends the faults; the rows are compared nevertheless.
+        # Ctrl-C ends the faults. The rows are compared in any case.
         with contextlib.suppress(KeyboardInterrupt):
             try:
                 run_faults(installation, sources, faults, time.monotonic() + options.minutes * 60)
@@ -656,7 +664,7 @@ def keep(
     ids: list[collections.Counter[int]],
     findings: list[str],
 ) -> int:
-    """Write the page, and return the status."""
+    """Write the results page. Return the exit status."""
     versions: dict[str, Any] = {
         "snowmelt": f"`snowmelt` {importlib.metadata.version('snowmelt')}, both addresses",
         "python": f"`snowpipe-streaming` {importlib.metadata.version('snowpipe-streaming')}, row API",

@@ -60,7 +60,10 @@ def _rows_since(lake: Snowmelt, query: str, before: int) -> int:
 
 
 def _watch(look: Callable[[], int], inserts: Inserts, pause_s: float) -> list[float]:
-    """Return the delay of each batch until `look`, the number of visible rows, includes it."""
+    """Return the delay of each batch until it is visible.
+
+    `look` returns the number of visible rows.
+    """
     delays, position = [], 0
     while inserts.is_alive() or position < len(inserts.inserted):
         visible = look()

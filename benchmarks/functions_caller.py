@@ -84,7 +84,7 @@ def _serve(listening: socket.socket) -> None:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU time of a process, in seconds."""
+    """Return the CPU time of a process in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -197,7 +197,7 @@ def service() -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Run:
-    """Totals of all tasks of a client. Times are in seconds."""
+    """Totals of all tasks of a client, with times in seconds."""
 
     rows: int
     wall_s: float
@@ -303,7 +303,7 @@ CASES = (
     (50, 1000, 16, 0.85),
 )
 SPARK = "arrow_udf in Spark"
-# Duration of a Spark job. Long, so that its start-up of a third of a second has little effect.
+# Duration of a Spark job in seconds. Its startup takes a third of a second.
 SHORT_S, LONG_S = 6.0, 12.0
 
 

@@ -26,7 +26,7 @@ from snowmelt.config import Settings
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
-# Lets benchmarks that import this module first also import the servers and engines of the tests.
+# Benchmarks that import this module first can also import the servers and engines of the tests.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 
@@ -50,7 +50,7 @@ def processor_s(process_id: int) -> float:
         for task in Path(f"/proc/{process_id}/task").iterdir()
         for child in (task / "children").read_text().split()
     ]
-    # Four numbers: user and system time of the process, and of children that have ended.
+    # User and system time of the process, and of its ended children.
     return sum(map(int, fields[11:15])) / _TICKS + sum(map(processor_s, children))
 
 
@@ -79,7 +79,7 @@ class Running:
         niceness: int = 0,
         **settings: Any,
     ) -> None:
-        """Prepare a service; with `empty` without a database and a user."""
+        """Prepare a service. If `empty` is true, it has no database and no user."""
         self._is_empty = empty
         self._niceness = niceness
         self._own: tempfile.TemporaryDirectory[str] | None = None

@@ -67,7 +67,7 @@ def row_parser() -> Parser:
 
 
 def bare_rows(pieces: Iterable[bytes]) -> list[list[object]]:
-    """Parse the same lines without a host. Return their columns."""
+    """Parse the same lines without a UDx host. Return their columns."""
     columns: list[list[object]] = [[] for _ in range(8)]
     rest = ""
     for piece in pieces:

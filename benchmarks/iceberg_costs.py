@@ -54,9 +54,9 @@ def create(running: Running, name: str) -> str:
 
 
 def measure_rounds(running: Running, chunks: int) -> tuple[float, float, float]:
-    """Return µs of CPU per row for rounds of one chunk, without and with compaction, and bare.
+    """Return µs of CPU per row for rounds without and with compaction, and for the baseline.
 
-    Bare: to read the rows from a Parquet file in memory and to write them to another one.
+    The baseline reads the rows from a Parquet file in memory, and writes them to another one.
     """
     table = create(running, "rounds")
     data = pa.Table.from_pylist(rows(ROWS_PER_CHUNK), SCHEMA)
@@ -149,7 +149,7 @@ class Reader(threading.Thread):
 def measure_ingest(channel: Channel, seconds: float, data: Any) -> tuple[float, float]:
     """Return rows per second from the first insertion to the last commit, and µs of CPU per row.
 
-    The CPU time is that of this process and its descendants: client, service and engine.
+    The CPU time includes this process and its descendants: client, service and engine.
     """
     began, inserted, cpu_s = time.monotonic(), 0, read_cpu_s(os.getpid())
     while time.monotonic() - began < seconds:
@@ -192,7 +192,8 @@ def main() -> None:
         with running.client() as client:
             channel = client.open_channel("c", table=table)
             measure_ingest(channel, options.seconds / 2, data)
-            # First all turns without readers: a load keeps the table in demand for ten minutes.
+            # Measure without readers first, because a load keeps the table in demand for ten
+            # minutes.
             alone += [measure_ingest(channel, options.seconds, data) for _ in range(_TURNS)]
             reader = Reader(engine)
             reader.start()

@@ -32,7 +32,7 @@ from support.ports import free_port
 LAG_MS = 1000
 # Seconds to ignore at the start: the first rows wait for the service's processes to start.
 WARM_UP_S = 5.0
-# Maximum seconds that an engine may take after a row can be loaded.
+# Goal of each engine: 99th percentile in ms from insertion to result.
 GOALS_MS = {
     "snowmelt": 1800,
     "pyiceberg": 2000,
@@ -100,7 +100,7 @@ class OwnSpark:
         self._lake = Snowmelt.local(folder)
 
     def count(self, table: str) -> int:
-        """Count rows with a condition: without one, the catalog knows the number."""
+        """Count rows with a condition, because the catalog has the count of all rows."""
         query = f"SELECT count(*) FROM bench.{table} WHERE ID >= 0"
         return int(self._lake.sql(query).collect()[0][0])
 

@@ -69,7 +69,7 @@ def merge_statement(table: str, changes: int, rows: int, turn: int) -> str:
 def run_merges(
     merge: Callable[[str], Any], table: str, options: argparse.Namespace, turn: int, until: float
 ) -> tuple[list[float], int, int]:
-    """Repeat merges until a time. Return their times, the number of failures and the last turn."""
+    """Repeat merges until a time. Return their times, the number of failures, and the last turn."""
     times: list[float] = []
     failed = 0
     while time.monotonic() < until or not times:

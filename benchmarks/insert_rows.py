@@ -36,7 +36,7 @@ COMMIT = 10_000
 
 
 def bare_ceiling(data: list[dict[str, object]], folder: Path) -> float:
-    """Only the required work, in one thread: convert, statistics, Parquet, AES-CTR, MD5, write."""
+    """Do the required work in one thread: convert, statistics, Parquet, AES-CTR, MD5, write."""
     key = bytes(32)
     began = time.perf_counter()
     for first in range(0, len(data), 100_000):

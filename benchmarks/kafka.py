@@ -1,9 +1,9 @@
-"""How fast does `snowmelt kafka --stream` load a topic, beside a bare librdkafka consumer?
+"""Benchmark of `snowmelt kafka --stream`, compared with a minimal librdkafka consumer.
 
 uv run python benchmarks/kafka.py [--messages 400000] [--rate 2000] [--seconds 20]
 
-Broker (Apache Kafka), service and connector share this machine. The bare consumer reads the same topic in
-the same run, and does nothing with the messages.
+Broker (Apache Kafka), service and connector share this machine. The minimal consumer reads the same
+topic in the same run, and discards the messages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from snowmelt.loaders.kafka.connector_settings import parse_connector_settings
 from support.schema_registry import Registry
 
 PARTITIONS = 4
-# The columns of a message; the text fills the JSON up to 250 bytes.
+# Columns of a message. The text fills the JSON to 250 bytes.
 DDL = "CREATE TABLE bench.public.{} (id INT, at TIMESTAMP_NTZ, price FLOAT, code VARCHAR, note VARCHAR)"
 JSON_BYTES = 250
 AVRO = {
@@ -79,7 +79,7 @@ def make_avro_encoder(registry: Registry) -> Callable[[int], bytes]:
 
 
 def produce(broker: Broker, topic: str, count: int, encode: Callable[[int], bytes]) -> None:
-    """Produce events into all partitions by turns."""
+    """Produce events into all partitions in turn."""
     producer = ck.Producer({"bootstrap.servers": broker.brokers, "linger.ms": 20})
     for number in range(count):
         while True:
@@ -114,7 +114,10 @@ def read_cpu_s(pid: int) -> float:
 
 
 class Progress(threading.Thread):
-    """Observes committed offsets every 5 ms, and stops the connector after the last message."""
+    """Thread that reads committed offsets every 5 ms.
+
+    It stops the connector after the last message.
+    """
 
     def __init__(self, connector: KafkaConnector, count: int, stop: threading.Event) -> None:
         super().__init__()
@@ -123,7 +126,7 @@ class Progress(threading.Thread):
         self.ended_at = 0.0
 
     def run(self) -> None:
-        """Observe until all messages are committed."""
+        """Wait until all messages are committed."""
         while self._count_committed() < self.count:
             time.sleep(0.005)
         self.ended_at = time.monotonic()
@@ -144,7 +147,7 @@ class Progress(threading.Thread):
 def connecting(
     running: Running, broker: Broker, topic: str, **settings: object
 ) -> Iterator[KafkaConnector]:
-    """Yield a connector with a client of its own, with default limits."""
+    """Yield a connector with its own client and default limits."""
     table = f"bench.public.{topic}"
     found = parse_connector_settings({"topics": topic, "table": table, **settings})
     connection = KafkaConnection(broker.brokers, "bench", {})
@@ -171,7 +174,7 @@ def load(
 
 
 def measure_latencies(running: Running, broker: Broker, rate: int, seconds: float) -> list[float]:
-    """Return the times from the production of messages to their commit, at a steady rate, sorted."""
+    """Return the sorted times from production to commit of messages at a steady rate."""
     topic = broker.topic("steady", *[[]] * PARTITIONS)
     running.execute(DDL.format(topic))
     count = int(rate * seconds)
@@ -206,7 +209,7 @@ def measure_latencies(running: Running, broker: Broker, rate: int, seconds: floa
 
 
 def main() -> None:
-    """Measure, print a table, and keep it."""
+    """Measure, print a table, and store it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=400_000)
     parser.add_argument("--rate", type=int, default=2_000)

@@ -1,9 +1,10 @@
-"""Is a message ever lost, doubled or out of order, whichever process of a Kafka stream is killed?
+"""Test that no message is lost, duplicated or reordered if processes of a Kafka stream are killed.
 
 uv run python benchmarks/kafka_kills.py [--kills 200] [--rate 200]
 
-Kills connector (`snowmelt kafka run`), service and broker (Apache Kafka) by turns with SIGKILL while messages
-are produced. At the end the rows of each partition must be the messages of the topic, in order.
+Kills connector (`snowmelt kafka run`), service and broker (Apache Kafka) in turn with SIGKILL while
+messages are produced. At the end the rows of each partition must be the messages of the topic, in
+order.
 """
 
 from __future__ import annotations
@@ -38,12 +39,15 @@ PARTITIONS = 3
 TOPIC = "killed"
 NAME = TableName("BENCH", "PUBLIC", "KILLED")
 VICTIMS = ("connector", "service", "broker")
-# A part that has not committed a message after this time has not recovered.
+# Maximum time without a commit after a kill.
 RECOVERY_TIMEOUT_S = 180.0
 
 
 class Producing(threading.Thread):
-    """Produces numbered messages into all partitions until it is stopped. Broker restarts only delay it."""
+    """Thread that produces numbered messages into all partitions until it is stopped.
+
+    A restart of the broker only delays it.
+    """
 
     def __init__(self, brokers: str, rate: int) -> None:
         super().__init__()
@@ -59,7 +63,7 @@ class Producing(threading.Thread):
         )
 
     def run(self) -> None:
-        """Produce, and deliver everything at the end."""
+        """Produce messages until the stop, and deliver all of them."""
         for number in itertools.count():
             data = json.dumps({"p": number % PARTITIONS, "n": number // PARTITIONS}).encode()
             while True:
@@ -124,7 +128,7 @@ librdkafka = "reconnect.backoff.max.ms=500"
             self.broker.start()
 
     def count_committed(self) -> int:
-        """Return how many messages the channels have committed."""
+        """Return the number of committed messages of all channels."""
         with self.database.reading() as connection:
             table = find_table(connection, NAME)
             channels = list_channels(connection, [table.table_id])
@@ -144,7 +148,7 @@ librdkafka = "reconnect.backoff.max.ms=500"
             time.sleep(0.02)
 
     def read_topic(self) -> dict[int, list[int]]:
-        """Return the numbers in the topic, by partition."""
+        """Return the numbers of the messages in the topic, by partition."""
         consumer = KafkaConnection(self.broker.brokers, "check", {}).make_consumer(lambda _: None)
         places = [ck.TopicPartition(TOPIC, each, 0) for each in range(PARTITIONS)]
         left = sum(consumer.get_watermark_offsets(each, timeout=30)[1] for each in places)
@@ -161,7 +165,7 @@ librdkafka = "reconnect.backoff.max.ms=500"
         return numbers
 
     def read_rows(self) -> dict[int, list[int]]:
-        """Return the numbers in the table, by partition, in the order of their commits."""
+        """Return the numbers in the table in commit order, by partition."""
         settings = self.running.settings
         keyring = KeyRing(load_master_key(settings.keys_dir))
         rows = read_table(self.database, keyring, open_store(settings.stage_url), NAME)
@@ -179,7 +183,7 @@ librdkafka = "reconnect.backoff.max.ms=500"
 
 
 def main() -> int:
-    """Kill, compare, and keep the result."""
+    """Kill processes, compare the rows, and store the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--rate", type=int, default=200, help="messages per second")
@@ -193,7 +197,7 @@ def main() -> int:
         producing = Producing(site.broker.brokers, options.rate)
         try:
             producing.start()
-            # Ctrl-C ends the kills; the rows are compared nevertheless.
+            # Ctrl-C ends the kills. The rows are compared in any case.
             with contextlib.suppress(KeyboardInterrupt):
                 for victim in itertools.islice(itertools.cycle(VICTIMS), options.kills):
                     site.wait_until_committed(site.count_committed())

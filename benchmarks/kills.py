@@ -38,7 +38,7 @@ REMARK = (
 
 
 def keep(engine: str, outcome: CrashResult) -> None:
-    """Write the result to the page, in place of an older one."""
+    """Write the result to the page, and replace an older result."""
     page = RESULTS / f"{SUBJECT}.md"
     lines = page.read_text().splitlines() if page.exists() else []
     cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]

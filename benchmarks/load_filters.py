@@ -45,7 +45,7 @@ MIB = 2**20
 
 
 def words(size: int) -> bytes:
-    """Return text of random words, which compresses to about a half."""
+    """Return text of random words, which compresses to about half of its size."""
     seeded = random.Random(1)
     known = [seeded.randbytes(seeded.randrange(2, 9)).hex() for _ in range(4_000)]
     line = " ".join(seeded.choices(known, k=200_000)).encode() + b"\n"
@@ -53,7 +53,7 @@ def words(size: int) -> bytes:
 
 
 def log(size: int) -> bytes:
-    """Return lines of a web server's log, which compress to about an eighth."""
+    """Return lines of a web server's log, which compress to about an eighth of their size."""
     seeded = random.Random(2)
     lines = [
         f"10.0.{seeded.randrange(9)}.{seeded.randrange(256)} - - [21/Nov/2026:10:{number // 60 % 60:02}:"

@@ -98,7 +98,7 @@ def _measure(folder: str, files: int, chunks: int) -> None:
     from snowmelt.spark.snowmelt_session import Snowmelt
 
     lake = Snowmelt.local(folder, create=True)
-    # Exclude class loading: Spark's first query takes one to two seconds longer.
+    # Exclude class loading, which delays Spark's first query by one to two seconds.
     lake.spark.range(10).selectExpr("sum(id)").collect()
     total = (files + chunks) * ROWS
     whole = f"SELECT sum(PRICE) FROM {TABLE}"

@@ -56,9 +56,9 @@ _answers = msgspec.json.Decoder(RegisterBlobsResponse)
 
 
 class Stage(Enum):
-    """What the load writes to the stage: nothing, the same blob at each path, or a blob of each request.
+    """Content of the stage: no blobs, one blob for all paths, or a blob for each request.
 
-    A service that verifies needs a blob of each request, a secondary needs any.
+    A service that verifies needs a blob for each request. A secondary needs a blob at each path.
     """
 
     NOTHING = "nothing"
@@ -155,7 +155,7 @@ class Channel:
         while True:
             answer = await self._post("/v1/streaming/channels/open/", request)
             self.opened = msgspec.json.decode(answer, type=OpenChannelResponse)
-            # In a failover group, an open waits until the last commit of the channel is replicated.
+            # In a failover group, opening a channel waits until its last commit is replicated.
             if self.opened.status_code != ResponseCode.TRY_AGAIN:
                 break
             await asyncio.sleep(0.1)

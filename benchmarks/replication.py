@@ -1,14 +1,15 @@
-"""Benchmark of replication: what a group costs the primary, how far a secondary is behind, and failover.
+"""Benchmark of replication: cost for the primary, lag of a secondary, and time of a failover.
 
     uv run python benchmarks/replication.py [--seconds 20] [--rows-per-s 50000] [--per-s 6000] [--turns 3]
 
-Lag: a client streams rows. For each chunk, the time from its registration at the primary until the
-catalog of the secondary has it. Cost: registrations through HTTP with the given rate as the limit, in
-turns without and with a group that a secondary follows. The service does not read the stage. The
-secondary has a catalog on SQLite and runs with niceness 19, because it is another machine in reality.
-Failover: the primary is killed while a client with both addresses streams. From the start of the statement
-PRIMARY until the first commit in the catalog of the new primary, and until the client is told of its first
-committed offset token there.
+Lag: a client streams rows. The lag of a chunk is the time from its registration at the primary
+until the catalog of the secondary has it. Cost: registrations through HTTP with the given rate as
+the limit, in turns without and with a group that a secondary follows. The service does not read the
+stage. The secondary has a catalog on SQLite and runs with niceness 19, because it is another
+machine in reality. Failover: the primary is killed while a client with both addresses streams. Two
+times start with the statement PRIMARY: the time until the first commit in the catalog of the new
+primary, and the time until the client receives its first committed offset token from the new
+primary.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _BATCH = 1_000
 
 
 def _join(primary: Running, secondary: Running) -> None:
-    """Make a group of two sites, and wait until the second one has everything."""
+    """Create a group of two sites, and wait until the secondary has the complete state."""
     key = primary.folder / "replica.pem"
     key.write_text(primary.private_key)
     key.chmod(0o600)
@@ -171,7 +172,7 @@ def _measure_cost(
 
 
 class _Streaming:
-    """A client with both addresses that streams, and opens its channel again at the new primary."""
+    """Client with both addresses that streams, and reopens its channel at the new primary."""
 
     def __init__(self, primary: Running, secondary: Running) -> None:
         self.last_token = 0
@@ -186,7 +187,7 @@ class _Streaming:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the client."""
         self._stop.set()
         self._thread.join()
         self._client.close()

@@ -43,7 +43,7 @@ def _versions() -> str:
 
 
 def commit() -> str:
-    """Return the current commit."""
+    """Return the current commit ID."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     done = subprocess.run(
         command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False

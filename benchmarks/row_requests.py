@@ -2,8 +2,8 @@
 
     python benchmarks/row_requests.py [--rates 300 1000] [--seconds 8] [--channels 1000]
 
-Each request has 50 rows (12 kB of JSON, 3 kB of zstd) for a channel of its own, over TLS, at a
-given rate. The load generator is a separate process that sends prepared requests. Processor time is
+Each request has 50 rows (12 kB of JSON, 3 kB of zstd) for a separate channel, over TLS, at a given
+rate. The load generator is a separate process that sends prepared requests. Processor time is
 measured per request for each thread of the service.
 """
 

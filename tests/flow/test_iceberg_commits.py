@@ -228,6 +228,10 @@ def test_a_rejection_is_repeated_for_its_key(lake: Any, name: str) -> None:
     again = post(lake, url, key, body)
     assert (again.status_code, again.json()) == (409, refused.json())
     assert post(lake, url, str(uuid.uuid4()), body).status_code == 200
+    body["requirements"] = [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 1}]
+    refused = post(lake, url, str(uuid.uuid4()), body)
+    assert refused.status_code == 406
+    assert "Use assert-table-uuid" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

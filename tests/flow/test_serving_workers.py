@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from fixtures.service import KeyPair, ServiceProcess, prepare_loading
+from support.processes import list_children, read_command
 from support.streaming_wire import Conversation, rows
 
 if TYPE_CHECKING:
@@ -23,21 +23,8 @@ pytestmark = pytest.mark.slow
 
 def children(process_id: int) -> list[int]:
     """The migrators that a service started, without its processes that verify chunks."""
-    listed = Path(f"/proc/{process_id}/task/{process_id}/children")
-    threads = Path(f"/proc/{process_id}/task").glob("*/children")
-    found: set[Any] = set()
-    for file in (listed, *threads):
-        # A listed thread may have ended.
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found.update(map(int, file.read_text().split()))
-    return sorted(child for child in found if b"migrate" in command_of(child).split(b"\0"))
-
-
-def command_of(process_id: int) -> bytes:
-    try:
-        return Path(f"/proc/{process_id}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b""
+    found = list_children(process_id)
+    return [child for child in found if b"migrate" in read_command(child).split(b"\0")]
 
 
 def is_alive(process_id: int) -> bool:

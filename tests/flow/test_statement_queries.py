@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import datetime as dt
 import io
@@ -24,6 +23,7 @@ import snowmelt
 from fixtures.service import KeyPair, ServiceProcess
 from snowmelt.client.statements import StatementRows
 from snowmelt.errors import StatementFailed
+from support.processes import list_children, read_command
 
 pytestmark = pytest.mark.slow
 _numbers = itertools.count()
@@ -98,19 +98,11 @@ class Querying:
     def query_processes(self) -> list[Any]:
         """Query processes of the service."""
         assert self.service.process is not None
-        return [pid for pid in children(self.service.process.pid) if runs_queries(pid)]
+        return [pid for pid in list_children(self.service.process.pid) if runs_queries(pid)]
 
 
-def children(pid: Any) -> list[Any]:
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    tasks = Path(f"/proc/{pid}/task").iterdir() if path.exists() else ()
-    return [int(word) for task in tasks for word in (task / "children").read_text().split()]
-
-
-def runs_queries(pid: Any) -> bool:
-    with contextlib.suppress(OSError):
-        return b"snowmelt.server.query_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
+def runs_queries(pid: int) -> bool:
+    return b"snowmelt.server.query_process" in read_command(pid)
 
 
 @pytest.fixture

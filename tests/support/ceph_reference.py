@@ -20,7 +20,7 @@ _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()  # noqa: SIM
 
 
 class Wrong(Exception):
-    """Error: an expression has no value in a row."""
+    """Exception: an expression has no value in a row."""
 
 
 def check(condition: object) -> None:
@@ -242,7 +242,7 @@ def literal(value: object) -> Node:
 
 
 def chain(first: Node, rest: list[tuple[str, Node]]) -> Node:
-    """Make `a * b + c ^ d` without parentheses: * / % ^ before + -, each from left to right."""
+    """Build arithmetic without parentheses: * / % ^ first, then + -, each from left to right."""
 
     def of(row: Any, dialect: Any) -> object:
         sums = [("+", first.value(row, dialect))]
@@ -270,7 +270,7 @@ def comparison(sign: str, left: Node, right: Node) -> Node:
 
 
 def logic(first: Node, rest: list[tuple[str, Node]]) -> Node:
-    """Make `a and b or c` without parentheses: AND first, or left to right in the first engine."""
+    """Build AND and OR without parentheses: AND first; in the first engine, left to right."""
 
     def joined(sign: str, left: Any, right: Any, row: Any, dialect: Any) -> bool | None:
         known = truth_of(left)
@@ -540,7 +540,10 @@ class Ended(Exception):
 
 
 class Drops:
-    """Counter of dropped rows. Current Ceph fails at the first, the first engine at the 100th."""
+    """Counter of dropped rows.
+
+    Current Ceph fails at the first row, Ceph's first engine at the 100th.
+    """
 
     def __init__(self, dialect: str) -> None:
         self.left = 1 if dialect == NEW else 100

@@ -99,7 +99,7 @@ def _drop_channel(house: Lakehouse, name: str) -> None:
 
 
 def _commit_rejected_rows(house: Lakehouse, channel: str, token: str) -> None:
-    """Commit a call of a channel in which all rows were rejected."""
+    """Commit an insert call of a channel whose rows are all rejected."""
     now = house.clock.now()
     with house.database.writing() as connection:
         table = find_table(connection, NUMBERS)
@@ -133,7 +133,7 @@ def _commit_rejected_rows(house: Lakehouse, channel: str, token: str) -> None:
 
 
 def check_site(folder: Path, *, deep: bool) -> list[Finding]:
-    """Return the findings of a check of a folder, without the caches of this process."""
+    """Check a folder without the caches of this process. Return the findings."""
     for cached in (iceberg.load_native_table, iceberg._read_manifest_list, iceberg._read_manifest):
         cached.cache_clear()
     house = Lakehouse(folder)

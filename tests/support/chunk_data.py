@@ -16,7 +16,7 @@ from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSch
 PATH = "2026/11/21/1/40/totwo8_abc_4711_18_0.bdec"
 DATA_KEY = bytes(range(32))
 
-# Hypothesis settings without a deadline, because making a chunk takes long on a busy machine.
+# Hypothesis settings without a deadline: the time to build a chunk depends on other load.
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -100,7 +100,7 @@ def texts_of(table: pa.Table) -> list[list[str]]:
 
 
 def _python_values(column: pa.ChunkedArray) -> list[Any]:
-    # Python has no date for some days.
+    # Convert dates to integers, because Python has no dates outside the years 1 to 9999.
     values = column.cast(pa.int32()) if pa.types.is_date(column.type) else column
     return cast("list[Any]", values.to_pylist())
 

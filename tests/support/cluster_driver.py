@@ -50,7 +50,8 @@ class Steps:
     def run(self, name: str, work: Callable[[], list[int]]) -> None:
         """Run a step. Report its first running task, and wait until a worker is dead.
 
-        Spark reports tasks late. If none was seen, report it when the step has ended.
+        Spark reports tasks with a delay. If it reports no task during the step, report one at the
+        end.
         """
         self.await_executors()
         over = threading.Event()

@@ -2,7 +2,7 @@
 
     python tests/support/console_screenshots.py [FOLDER [PAGE …]]
 
-Writes PNG files of at most 60 kB each, of all pages or of those that are named.
+Writes PNG files of at most 60 kB each, of all pages, or only of the named ones.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PAGES = {
 
 
 def fill(service: LocalService) -> None:
-    """Stream some rows, reject one, migrate a part, and put an object."""
+    """Stream rows, reject one of them, migrate a part, and put an object."""
     table = service.create_table(
         "demo.public.flights",
         "origin VARCHAR(3) NOT NULL, flight INT, delay INT, at TIMESTAMP_NTZ",

@@ -24,14 +24,17 @@ import pyarrow.parquet as pq
 
 @dataclass(frozen=True)
 class Expected:
-    """Findings of which one must be reported. `named` must occur in its subject or detail."""
+    """Alternative findings, of which a check must report one.
+
+    Its subject or detail must contain `named`.
+    """
 
     findings: frozenset[str]
     named: str = ""
 
 
 def expect(*findings: str, named: object = "") -> Expected:
-    """Return the expectation of one of these findings."""
+    """Return the expectation that a check reports one of these findings."""
     return Expected(frozenset(findings), str(named))
 
 
@@ -128,7 +131,10 @@ class Site:
         return address
 
     def rewrite(self, edit: Callable[[pa.Table], pa.Table]) -> str:
-        """Write other rows to a native file, and forge its size and checksum everywhere."""
+        """Write changed rows to a native file.
+
+        Change its size and checksum in catalog and manifests.
+        """
         record = self.current_file("fingerprint IS NOT NULL")
         path = self.warehouse_file(record["path"])
         table = pq.read_table(path)
@@ -416,7 +422,7 @@ def ledger_fingerprint_edited(site: Site) -> Expected:
 
 @kind
 def ledger_sequencer_edited(site: Site) -> Expected:
-    # Exclude the only commit of a channel that was dropped, which cannot be verified.
+    # A check cannot verify the only commit of a dropped channel.
     chunk = site.row(
         "SELECT * FROM chunk_ledger WHERE table_id = ? AND channels NOT LIKE '%GONE%'",
         site.table_id,

@@ -80,8 +80,9 @@ class DialectFeature:
 
 _EXAMPLE_TIMESTAMP = "`2010-02-03T04:05:06.789-08:30`"
 
-# A feature: name, first letters of its statuses in aws, ceph and ceph-2020, example, and outputs: one
-# for all dialects or one for each. Indented lines continue an entry; without a bar they are the note.
+# Format of an entry: name, statuses (first letters, for aws, ceph and ceph-2020), example, and
+# outputs (one for all dialects or one for each). Indented lines continue an entry. Indented lines
+# without a bar are its note.
 _TABLE = """
 [CLAUSE]
 SELECT | E E E | select 1 from stdin | 1

@@ -11,7 +11,7 @@ from typing import Any
 
 from support.edge_values import COLUMNS, EPOCH, EXACT, REJECTED, UTC, Column, Row
 
-# Names that need quotes, and documents, whose text has no order, have tests of their own.
+# Other tests cover names that need quotes, and documents, whose text has no order.
 TESTED = tuple(
     column for column in COLUMNS if column.family != "document" and column.name.isascii()
     and column.name.isupper()
@@ -21,9 +21,10 @@ OPERATORS = ("=", "<>", "<", "<=", ">", ">=")
 
 @dataclass(frozen=True)
 class Condition:
-    """A comparison of a column with a value in the form of an Iceberg reader; or a test for NULL.
+    """Comparison of a column with a value, or a test for NULL.
 
-    `operator` is one of `OPERATORS`, `IS NULL`, `IS NOT NULL`, `IN` (a list of values) or `STARTS WITH`.
+    The value has the form that an Iceberg reader returns. `operator` is one of `OPERATORS`, `IS
+    NULL`, `IS NOT NULL`, `IN` (a list of values) or `STARTS WITH`.
     """
 
     column: Column
@@ -32,7 +33,7 @@ class Condition:
 
 
 def convert_to_reader(column: Column, value: Any) -> Any:
-    """Return what an Iceberg reader gives for a value that was inserted."""
+    """Return the value that an Iceberg reader returns for an inserted value."""
     wanted: Any = column.wanted(value)
     match column.family:
         case "number":
@@ -56,7 +57,10 @@ def _sort_key(column: Column, value: Any) -> Any:
 
 
 def make_batches(seed: int, batches: int, rows: int) -> list[list[dict[str, Any]]]:
-    """Return rows by ID in batches whose ranges overlap at most at their ends, one batch of them NULL."""
+    """Return rows by ID in batches.
+
+    Ranges of batches overlap only at their ends; one batch is NULL.
+    """
     chance = random.Random(seed)
     count = batches * rows
     ordered: dict[str, list[Any]] = {}
@@ -90,7 +94,7 @@ def _to_python(column: Column, value: Any) -> Any:
 
 
 def make_conditions(seed: int, count: int) -> list[Condition]:
-    """Return random conditions. Their values are edge values, so some equal those of rows."""
+    """Return random conditions on edge values, some of which equal values of rows."""
     chance = random.Random(seed)
     made: list[Condition] = []
     while len(made) < count:

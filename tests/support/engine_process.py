@@ -101,7 +101,8 @@ def polars_reader(uri: str, warehouse: str, token: str) -> Answer:
             return frame.select(polars.col(total).sum()).collect().rows()
         if where := request.get("where"):
             condition = polars.Expr.deserialize(io.BytesIO(base64.b64decode(where)))
-            # The same without pushing it down into the files.
+            # For comparison, evaluate the condition after reading all rows, without pushing it
+            # down.
             frame = frame.collect().lazy() if request.get("whole") else frame
             frame = frame.filter(condition)
         if not request["columns"]:

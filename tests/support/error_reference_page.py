@@ -173,7 +173,7 @@ REMEDIES = {
 def list_errors(base: type[SnowmeltError]) -> Iterator[type[SnowmeltError]]:
     """Return the subclasses of a class, depth first."""
     for each in sorted(base.__subclasses__(), key=lambda found: found.__name__):
-        # Tests may define errors, too.
+        # Exclude errors that tests define.
         if each.__module__.startswith("snowmelt."):
             yield each
         yield from list_errors(each)

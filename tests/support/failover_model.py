@@ -1,11 +1,11 @@
-"""A small model of the protocol between two sites, for hundreds of thousands of random schedules.
+"""Model of the protocol between two sites, for hundreds of thousands of random schedules.
 
-A site is a list of commits per channel. Clients send numbered rows and forget those up to a reported
-token. Sites follow, are promoted, crash, lose connections and join again. `Protocol` switches single
-rules off, to show that the schedules find what each rule prevents.
+A site is a list of commits per channel. Clients send numbered rows, and delete rows up to a
+reported token. Sites follow, are promoted, crash, lose connections and rejoin. `Protocol` disables
+single rules, so that a test can show which violations each rule prevents.
 
-What the real code does in one transaction is one step here. `tests/unit/replication` and
-`tests/fault/test_failover.py` test that it does.
+One transaction of the real code is one step of the model. `tests/unit/replication` and
+`tests/fault/test_failover.py` test that the real code uses one transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SEQUENCERS_PER_EPOCH = 1_000_000
 
 @dataclass(frozen=True)
 class Protocol:
-    """The rules. All are on in the product."""
+    """Rules of the protocol. Snowmelt applies all of them."""
 
     protects_tokens: bool = True
     raises_the_floor: bool = True
@@ -34,7 +34,7 @@ class Protocol:
 
 @dataclass
 class Channel:
-    """A channel as a site has it: its sequencers, its token, and the rows that it committed."""
+    """Channel of a site: sequencers, offset token and committed rows."""
 
     client_sequencer: int = 0
     row_sequencer: int = 0
@@ -44,7 +44,7 @@ class Channel:
 
 @dataclass
 class State:
-    """The replicated part of a site."""
+    """Replicated part of a site."""
 
     epoch: int
     channels: dict[str, Channel]
@@ -52,20 +52,20 @@ class State:
 
 @dataclass
 class Site:
-    """A site with its role, and what it knows of the other."""
+    """Site with its role, its replicated state, and its replication progress."""
 
     name: int
     state: State
     role: str
     point: int = 0
     is_up: bool = True
-    # Of a primary: the tokens that the follower has, and whether only those are reported.
+    # Primary: tokens that the follower has confirmed. None: the primary reports committed tokens.
     reported: dict[str, int] | None = None
     confirmed: int = -1
-    # Of a follower: the state from which on it may be promoted.
+    # Follower: first state that allows a promotion.
     promotable_from: int | None = None
     has_state: bool = True
-    # Objects of a state that were not copied yet.
+    # True if objects of the applied state are not copied yet.
     missing: bool = False
 
     def report(self, channel: str) -> int:
@@ -77,7 +77,7 @@ class Site:
 
 @dataclass
 class Client:
-    """A source of the numbers 1 … `last` in one channel, and its handle on a site."""
+    """Source of the numbers 1 … `last` in one channel, with its handle on a site."""
 
     channel: str
     last: int
@@ -95,7 +95,7 @@ class Client:
 
 @dataclass
 class Violation(Exception):
-    """What a schedule broke."""
+    """Violation of a guarantee by a schedule."""
 
     what: str
 
@@ -115,13 +115,13 @@ class World:
         ]
         self.clients = [Client(name, self.random.randint(20, 60)) for name in CHANNELS]
         self.link_is_up = True
-        # Commits that are on their way, and may arrive late.
+        # Sent commits, which may arrive late.
         self.in_flight: list[tuple[int, str, int, int, int, int]] = []
-        # A state that a follower has received, and may apply late.
+        # State that a follower has received, and may apply late.
         self.received: tuple[int, int, int, State, int | None, int | None] | None = None
 
     def run(self, steps: int = 250) -> None:
-        """Run a schedule, heal everything, and compare both sites with the sources."""
+        """Run a schedule, repair all faults, and compare both sites with the sources."""
         actions = (
             *[self.send] * 8,
             *[self.deliver] * 8,
@@ -145,7 +145,7 @@ class World:
                 if rows != list(range(1, client.last + 1)):
                     raise Violation(f"site {site.name} has {rows} of {client.channel}")
 
-    # Clients.
+    # --- Clients
 
     def send(self) -> None:
         client = self.random.choice(self.clients)
@@ -229,7 +229,7 @@ class World:
     def reopen(self) -> None:
         self.random.choice(self.clients).close()
 
-    # Sites.
+    # --- Sites
 
     def pull(self) -> None:
         follower, primary = self._pair()
@@ -247,7 +247,7 @@ class World:
         promotable = None
         if is_same_line:
             if primary.reported is None and self.protocol.protects_tokens:
-                # What was reported until now is in this state.
+                # This state contains all tokens that were reported before.
                 channels = primary.state.channels
                 primary.reported = {name: channel.token for name, channel in channels.items()}
             promotable = follower.promotable_from
@@ -296,7 +296,7 @@ class World:
         self._begin_epoch(site)
 
     def switch(self) -> None:
-        """Hand over in order: nothing is written between the last state and the promotion."""
+        """Switch in order: the primary commits nothing between the last state and the promotion."""
         follower, primary = self._pair()
         if (
             follower is None
@@ -310,11 +310,11 @@ class World:
         self.received = None
         follower.state = deepcopy(primary.state)
         primary.role = "fenced"
-        # The follower may die before it takes over, and then does so at its start.
+        # If the follower crashes before its promotion, it is promoted at its next start.
         self._begin_epoch(follower)
 
     def gossip(self) -> None:
-        """A primary hears of a higher epoch."""
+        """Fence a primary that sees a primary with a higher epoch."""
         if not self.link_is_up:
             return
         first, second = self.sites
@@ -328,14 +328,14 @@ class World:
         site.is_up = not site.is_up
         if site.is_up:
             self.received = None
-            # It asks before it accepts.
+            # A started primary checks the epoch of the other site before it accepts rows.
             self.gossip()
 
     def cut_or_heal(self) -> None:
         self.link_is_up = not self.link_is_up
 
     def heal(self) -> None:
-        """Let everything come to its end."""
+        """Repair all faults, and run until the sources are finished and both sites are equal."""
         self.link_is_up = True
         for site in self.sites:
             site.is_up = True
@@ -370,7 +370,7 @@ class World:
                     return
 
     def _must_reopen(self, client: Client, site: Site) -> bool:
-        """Return True if the handle of a client is fenced, or what it has sent was lost."""
+        """Return True if the handle of a client is fenced, or its sent rows are lost."""
         channel = site.state.channels[client.channel]
         return (
             site.role != "primary"
@@ -383,7 +383,7 @@ class World:
         return all(first.channels[name].rows == second.channels[name].rows for name in CHANNELS)
 
     def _pair(self) -> tuple[Site | None, Site | None]:
-        """Return a follower, and the site that it follows."""
+        """Return a follower, and the primary that it follows, or None."""
         follower = next((site for site in self.sites if site.role in {"secondary", "fenced"}), None)
         if follower is None:
             return None, None
@@ -402,7 +402,7 @@ class World:
 
 
 def count_violations(schedules: int, protocol: Protocol, *, first_seed: int = 0) -> int:
-    """Return how many schedules break the promise."""
+    """Return the number of schedules that violate a guarantee."""
     count = 0
     for seed in range(first_seed, first_seed + schedules):
         try:

@@ -36,7 +36,8 @@ _IMPORTED = (
 )
 _STATUS = struct.Struct("!i")
 _LONGEST, _MOST_FILES = 1 << 20, 16
-# Lowest descriptor for received files, above all requested ones, before they are moved to these.
+# Lowest descriptor for received files: above all requested descriptors, to which they are then
+# moved.
 _ABOVE = 100
 
 

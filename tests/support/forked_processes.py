@@ -87,7 +87,7 @@ def run(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedPr
 
 
 class _Parent:
-    """Server process. It ends when its socket closes, at the latest with this process."""
+    """Server process. It ends when its socket closes, or when this process exits."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)

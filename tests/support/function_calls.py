@@ -89,7 +89,7 @@ def put_values(plan: CallPlan, column: list[int], attempt: int, results: SimpleQ
 
 @dataclass
 class Connection:
-    """Consumer that can be set to read values or not."""
+    """Consumer of values whose state a test sets."""
 
     open: bool
     unread: int | None = 0

@@ -26,7 +26,7 @@ _I64 = b"\x16"
 
 @dataclass
 class Lie:
-    """A Parquet file, and the statistics that the client claims."""
+    """Parquet file, and the statistics that the client claims for it."""
 
     parquet: bytes
     claimed: dict[str, Any]
@@ -34,7 +34,7 @@ class Lie:
 
 
 def encoded(table: pa.Table, **options: object) -> bytes:
-    """Return a Parquet file of any columns."""
+    """Return a table as a Parquet file."""
     sink = io.BytesIO()
     given = {"compression": "none", "use_dictionary": False} | options
     pq.write_table(
@@ -83,7 +83,10 @@ def page_of(parquet: bytes, column: int) -> tuple[int, int]:
 
 
 def describe(client: Conversation, opened: Opened, sequence: int, lie: Lie) -> dict[str, Any]:
-    """Stage a lie with valid checksums. Return the message that registers it."""
+    """Stage a blob with false contents and valid checksums.
+
+    Return the message that registers it.
+    """
     path = client.path()
     padded = lie.parquet + bytes(encryption.padded_length(len(lie.parquet)) - len(lie.parquet))
     data = encryption.apply_aes_ctr(

@@ -6,7 +6,7 @@ from snowmelt.select.formats.byte_streams import ConcurrentSource
 
 
 class MemoryObject:
-    """Object that returns at most `piece` bytes per read. With size -1 it is a pipe."""
+    """Object that returns at most `piece` bytes per read. If its size is -1, it is a pipe."""
 
     name = "memory"
 

@@ -81,7 +81,10 @@ class Writer:
         return self.channels[name].get_latest_committed_offset_token()
 
     def status(self, name: Any, parsed: Any = None) -> dict[Any, Any]:
-        """Return a channel's status when `parsed` rows are counted: the SDK's may be 1 s old."""
+        """Return a channel's status once it counts `parsed` rows.
+
+        The SDK's status may be 1 s old.
+        """
         while True:
             status = self.channels[name].get_channel_status()
             if parsed in {None, status.rows_parsed_count}:

@@ -1,6 +1,6 @@
-"""A small model of privileges: objects, owners and grants as the SQL reference describes them.
+"""Model of privileges: objects, owners and grants as the SQL reference describes them.
 
-It shares no code with the service. `Model.run` returns what a statement must do.
+It shares no code with the service. `Model.run` returns the outcome that a statement must have.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PRIVILEGES = {
 
 
 class Outcome(StrEnum):
-    """What a statement does. HIDDEN: the object is reported as missing."""
+    """Outcome of a statement. HIDDEN: the object is reported as missing."""
 
     OK = "ok"
     HIDDEN = "hidden"
@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 
 @dataclass(eq=False)
 class Node:
-    """An object with its owner, its grants, and the objects in it, by name."""
+    """Object with its owner, its grants, and the contained objects by name."""
 
     kind: str
     owner: str
@@ -54,7 +54,7 @@ class Node:
         return self.grants.get(role, set()) | self.grants.get(PUBLIC, set())
 
     def walk(self) -> Iterator[Node]:
-        """Yield this object and all objects in it, also dropped ones."""
+        """Yield this object and all objects in it, including dropped ones."""
         yield self
         for child in (*self.children.values(), *(node for _, node in self.dropped)):
             yield from child.walk()
@@ -62,7 +62,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Step:
-    """A statement with its user and role, and what the model does with it."""
+    """Statement with its user, its role, and its effect on the model."""
 
     user: str
     role: str
@@ -77,7 +77,7 @@ class Step:
 
 
 class Refused(Exception):
-    """Ends a step of the model."""
+    """Exception that ends a step of the model."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome)
@@ -85,7 +85,7 @@ class Refused(Exception):
 
 
 class Model:
-    """Users, roles and objects. `run` changes them as a statement must."""
+    """Users, roles and objects. `run` applies statements to them."""
 
     def __init__(self) -> None:
         self.root = Node("ACCOUNT", ADMINISTRATOR)
@@ -94,7 +94,7 @@ class Model:
         self.members: dict[str, set[str]] = {user: set() for user in USERS}
 
     def run(self, step: Step) -> Outcome:
-        """Do what a statement must do, and return its outcome."""
+        """Apply a statement to the model, and return the outcome that the service must have."""
         if step.role not in self.members[step.user] | {PUBLIC}:
             return Outcome.ROLE_NOT_GRANTED
         try:
@@ -400,7 +400,7 @@ class Model:
 
 
 def make_setup() -> list[Step]:
-    """Return statements that give random steps something to work on."""
+    """Return statements that create the roles, grants and database of random steps."""
     steps = [_make("create_role", f"CREATE ROLE {role}", grantee=role) for role in ROLES]
     steps += [
         _make("grant_role", f"GRANT ROLE {role} TO USER {user}", grantee=role, target=(user,))
@@ -420,7 +420,10 @@ def _make(verb: str, text: str, **values: object) -> Step:
 
 
 def choose_step(chance: random.Random, model: Model) -> Step:
-    """Return a random statement of a random user and role. Half of the time it changes something."""
+    """Return a random statement of a random user and role.
+
+    In half of the cases, the model must execute the statement, if one of eight tries succeeds.
+    """
     candidates = [_make_step(chance) for _ in range(8)]
     if chance.random() < 0.5:
         for step in candidates:
@@ -451,7 +454,7 @@ def _random_kind(chance: random.Random) -> str:
 
 
 _COLUMNS = {"TABLE": " (A NUMBER)"}
-# Databases contain everything, so they are dropped seldom.
+# Probability of a drop. A dropped database loses all objects of the model.
 _DROPS = {"DATABASE": 0.1, "SCHEMA": 0.3, "TABLE": 1.0}
 
 

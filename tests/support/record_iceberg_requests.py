@@ -69,7 +69,7 @@ def make_proxy(address: str, requests: list[dict[str, Any]]) -> type[BaseHTTPReq
         do_GET = do_HEAD = do_POST = do_DELETE = forward  # noqa: N815  names of the library
 
         def log_message(self, *_arguments: Any) -> None:
-            """Do not log."""
+            """Write no log."""
 
     return Proxy
 

@@ -1,7 +1,7 @@
-"""A small schema registry with Confluent's REST API: subjects, versions, IDs, references.
+"""Schema registry with Confluent's REST API: subjects, versions, IDs, references.
 
-No package registry has one that runs without Kafka on a Java of its own. The official client registers and
-reads schemas here, which checks the form of the responses.
+No package registry provides one that runs without Kafka and Java. The official client registers and
+reads schemas here, which tests the format of the responses.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from urllib.parse import unquote, urlsplit
 
 @dataclass
 class Registry:
-    """The server and its schemas.
+    """Server and its schemas.
 
-    `is_down` makes it respond with status 503. Without `is_answering` it accepts requests and waits.
+    If `is_down` is True, it responds with status 503. If `is_answering` is False, it accepts
+    requests and does not respond.
     """
 
     schemas: list[dict[str, Any]] = field(default_factory=list)
@@ -45,7 +46,7 @@ class Registry:
         self.server.server_close()
 
     def register(self, subject: str, schema: dict[str, Any]) -> int:
-        """Return the ID of a schema; the same schema has one ID."""
+        """Return the ID of a schema. Equal schemas have one ID."""
         known = {key: value for key, value in schema.items() if value} | {
             "schemaType": schema.get("schemaType", "AVRO")
         }
@@ -108,4 +109,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
-        """Keep quiet."""
+        """Write no log."""

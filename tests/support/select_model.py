@@ -1,6 +1,6 @@
-"""Random statements of S3 Select, each with the answer of a model in Python.
+"""Random statements of S3 Select, each with the result of a model in Python.
 
-The model has SQL's logic of three values, exact decimals and texts of code points. It shares no code with
+The model has three-valued logic, exact decimals, and texts of code points. It shares no code with
 the engine.
 """
 
@@ -32,7 +32,7 @@ TRIMS: dict[str, Callable[[str], str]] = {
 
 
 class Term(NamedTuple):
-    """An expression, and its value in a row."""
+    """Expression, and its value in a row."""
 
     sql: str
     find: Callable[[Row], Any]
@@ -49,12 +49,12 @@ def lift(function: Callable[..., Any], *terms: Term) -> Callable[[Row], Any]:
 
 
 def conjoin(values: list[bool | None]) -> bool | None:
-    """Return AND in SQL's logic."""
+    """Return AND in three-valued logic."""
     return False if False in values else None if None in values else True
 
 
 def negate(value: bool | None) -> bool | None:
-    """Return NOT in SQL's logic."""
+    """Return NOT in three-valued logic."""
     return None if value is None else not value
 
 

@@ -29,7 +29,7 @@ from support import forked_processes
 from support.ports import free_port
 
 TABLE = TableName("DEMO", "PUBLIC", "T")
-# Only a defect takes this long, also on a busy machine.
+# Timeout that only a defect exceeds, even on a busy machine.
 PATIENCE_S = 180.0
 
 
@@ -95,7 +95,7 @@ class ServedSite:
 
     @property
     def settings(self) -> Settings:
-        """Settings of commands at the site."""
+        """Settings for commands at the site."""
         service = self.services[0]
         return Settings.from_environment(
             service.environment, data_dir=service.data_dir, catalog_url=service.catalog_url
@@ -113,7 +113,7 @@ class ServedSite:
                 service.kill()
 
     def stop(self) -> None:
-        """Stop all services in order."""
+        """Stop all services gracefully."""
         for service in self.services:
             service.stop()
 
@@ -122,14 +122,14 @@ class ServedSite:
         return self.services[0].sql(*texts)
 
     def close(self) -> None:
-        """Kill what runs, and close the address."""
+        """Kill the running services, and close the address."""
         self.kill()
         for balancer in self._balancers:
             balancer.close()
 
 
 class ServedSites:
-    """Sites SITE1 (first the primary) and SITE2."""
+    """Sites SITE1, the initial primary, and SITE2."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class ServedSites:
         self.stopped = False
 
     def start(self) -> None:
-        """Start both, and let the second follow the first."""
+        """Start both sites. The second site follows the first."""
         for site in self.sites:
             site.start()
         prepare_loading(self.first.services[0], self.key_pair)
@@ -159,7 +159,7 @@ class ServedSites:
             "DEFAULT_ROLE = replication",
             "GRANT ROLE replication TO USER replicator",
             "GRANT REPLICATE ON ACCOUNT TO ROLE replication",
-            # A whole state is too large for one response.
+            # Make a full state too large for one response.
             f"CREATE DATABASE large COMMENT = '{'x' * INLINE_BYTES}'",
             "CREATE FAILOVER GROUP g ALLOWED_ACCOUNTS = site2 SITE = site1 "
             + self._clauses(self.first),
@@ -171,13 +171,13 @@ class ServedSites:
         self.wait_until_followed()
 
     def stop(self) -> None:
-        """Kill what runs."""
+        """Kill the services of both sites."""
         self.stopped = True
         for site in self.sites:
             site.close()
 
     def client(self, *sites: ServedSite, **options: Any) -> snowmelt.Client:
-        """Return a client that knows the addresses of these sites."""
+        """Return a client with the addresses of these sites."""
         return snowmelt.Client(
             ",".join(site.url for site in sites),
             user="loader",
@@ -238,7 +238,7 @@ class ServedSites:
         return numbers, None if channel is None else channel.offset_token
 
     def find_errors(self, site: ServedSite) -> list[str]:
-        """Return what a deep check of a site finds."""
+        """Return the findings of a deep check of a site."""
         settings = site.settings
         database = open_and_upgrade_database(settings.catalog_url)
         try:
@@ -258,11 +258,11 @@ class ServedSites:
             database.close()
 
     def run_site_process(self, site: ServedSite, fault: str) -> forked_processes.Popen:
-        """Start the process that follows, which ends at a point."""
+        """Start the replication process, with a failpoint that ends it."""
         return self._run(site, fault, "snowmelt.server.replication.site_process")
 
     def run_statement(self, site: ServedSite, statement: str, fault: str) -> forked_processes.Popen:
-        """Start a process that runs a statement, and ends at a point."""
+        """Start a process that runs a statement, with a failpoint that ends it."""
         return self._run(site, fault, "snowmelt", "sql", statement)
 
     def _run(self, site: ServedSite, fault: str, *words: str) -> forked_processes.Popen:

@@ -53,7 +53,7 @@ class Relay:
             writer.close()
             return
         if target != self._target:
-            # The relay was turned meanwhile.
+            # The target has changed during the connection attempt.
             writer.close()
             far_writer.close()
             return
@@ -74,7 +74,7 @@ class Relay:
         self._open -= {writer, far_writer}
 
     def on_data(self, target: tuple[str, int], data: bytes, *, is_response: bool) -> None:
-        """See what passes."""
+        """Handle relayed data. Subclasses override this method."""
 
     def close(self) -> None:
         async def end() -> None:

@@ -431,7 +431,10 @@ def spark_rows(frame: DataFrame, names: list[str]) -> list[dict[str, Any]]:
 
 
 def read_with_spark(site: Site, spark: SparkSession, frames: dict[str, DataFrame]) -> None:
-    """Read with every interface of Spark. Names columns by position: Spark renames case pairs."""
+    """Read with every interface of Spark.
+
+    Rename columns by position, because Spark renames one of two names that differ only in case.
+    """
     names = native_names()
     for reader, frame in frames.items():
         attempt(site, f"{reader} collect", partial(spark_rows, frame, names))

@@ -1,6 +1,6 @@
-"""Result of each interface for one value, computed with the converters that it uses.
+"""Result of each interface for one value, computed with the converters of that interface.
 
-`stored` returns, for each interface, the exact native values, that the value is rejected, or that
+For each interface, `stored` returns the exact native values, or that the value is rejected, or that
 the interface cannot write such a value.
 """
 

@@ -1,7 +1,7 @@
 """Export tables of the catalog to Parquet files that any database can import.
 
 The files contain values as stored: timestamps are microseconds. Three columns differ from the
-catalog: `pointer` of `tables` is a path in the warehouse; table keys and the secrets of access keys
+catalog: `pointer` of `tables` is a path in the warehouse. Table keys and the secrets of access keys
 are sealed with the public key of the backup.
 """
 

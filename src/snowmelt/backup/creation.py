@@ -377,9 +377,9 @@ class _Copier:
         self._destination = destination
         self._progress = progress
         self._existing = destination.list_objects()
-        # Reuse applies to files of the same deployment only: a restored one may have other content
-        # under the same path. Sites of a failover group are one deployment, but their metadata of
-        # native tables has the URLs of their own warehouses.
+        # Reuse only files of the same deployment: a restored deployment may have other content
+        # under the same path. Sites of a failover group are one deployment, but their copies of
+        # native metadata contain the URLs of different warehouses.
         with source.database.reading() as connection:
             self._deployment_id = leases.read_deployment_id(connection)
         self._warehouse_root = source.warehouse.to_address("")

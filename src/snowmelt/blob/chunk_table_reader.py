@@ -124,7 +124,8 @@ def read_chunk(
         fields = [whole.field(column.name) for column in wanted]
         result = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
         result.validate(full=True)
-    # A table without columns keeps its row count only if it is selected from one with columns.
+    # Select no columns from a table with one, because a table without columns would have no row
+    # count.
     return result if wanted else pa.table({"": pa.nulls(footer.rows)}).select([])
 
 

@@ -1,6 +1,6 @@
 """Local buckets: an index in the catalog, and one file for each object in a local store.
 
-The second section deletes unneeded files: those of replaced or deleted objects, and those that a
+The second section deletes unneeded files: files of replaced or deleted objects, and files that a
 crash left.
 """
 

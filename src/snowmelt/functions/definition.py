@@ -47,7 +47,10 @@ class NullInputAction(StrEnum):
 
 
 class Volatility(StrEnum):
-    """Volatility of a function. IMMUTABLE: equal arguments give equal results, so call it once."""
+    """Volatility of a function.
+
+    IMMUTABLE: equal arguments give equal results, so equal rows of a batch are sent once.
+    """
 
     VOLATILE = "VOLATILE"
     IMMUTABLE = "IMMUTABLE"

@@ -55,7 +55,7 @@ class FunctionNotFound(UserError):
 class ResponseInvalid(RemoteError):
     """{reason}."""
 
-    # Without function and batch, which the decoder does not know. The caller adds them.
+    # The decoder does not have the function and the batch. The caller adds both to the message.
     code = "reply_invalid"
 
 

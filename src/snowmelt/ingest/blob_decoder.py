@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Larger blobs are hashed block by block, and their chunks are read one at a time.
 _MAX_IN_MEMORY_BYTES = 32 * 1024 * 1024
 _READ_SIZE_BYTES = 8 * 1024 * 1024
-# Chunks up to this size are decoded together. Larger ones would need too much memory.
+# Chunks up to this size are decoded together. Larger ones are decoded alone, to limit memory.
 _SMALL_CHUNK_BYTES = 256 * 1024
 # Reads from a remote stage are bound by latency, not by the processor.
 _READ_THREADS = 16

@@ -129,14 +129,17 @@ class ChannelService:
     def open_channel(self, request: OpenChannelRequest, user: str) -> Future[OpenChannelResponse]:
         """Open a channel, fencing previous owners. A repeated request gets the first response again.
 
-        The future raises RoleNotGranted if the role is not granted to the user, TooManyChannels if
-        the table's limit is reached, and DatabaseNotFound, SchemaNotFound or TableNotFound if the
-        object does not exist or the role may not use it.
+        Errors of the future:
+
+        * RoleNotGranted: The role is not granted to the user.
+        * TooManyChannels: The table has the maximum number of channels.
+        * DatabaseNotFound, SchemaNotFound, TableNotFound: The object does not exist, or the role
+          may not use it.
 
         Raises:
             NameMissing: If the request lacks a name.
             RequestMalformed: If a name or the offset token contains NUL.
-            Unsupported: If the request asks for Iceberg mode.
+            Unsupported: If the client uses Iceberg mode.
         """
         if request.is_iceberg:
             raise Unsupported(
@@ -236,8 +239,9 @@ class ChannelService:
             if not isinstance(result, channels.OpenChannelResult):
                 return result
             if (table.table_id, result.record.name) in unreported:
-                # A client that opens a channel resends the rows behind its committed token, so the token
-                # must be safe. The request is stored: its repetition opens nothing.
+                # A client resends the rows after its committed token, so all followers must have
+                # the rows up to this token. The request is stored, so a retry does not open the
+                # channel again.
                 return ServiceBusy(reason=failover_groups.NOT_REPLICATED)
             return make_response(request, result)
 
@@ -303,10 +307,13 @@ class ChannelService:
     def drop_channel(self, request: DropChannelRequest, user: str) -> Future[DropChannelResponse]:
         """Drop a channel. If a client sequencer is given, drop it only if that is still the owner.
 
-        The future raises RoleNotGranted if the role is not granted to the user, ChannelNotFound if
-        the channel does not exist, ChannelFenced if another client has opened it, and
-        DatabaseNotFound, SchemaNotFound or TableNotFound if the object does not exist or the role
-        may not use it.
+        Errors of the future:
+
+        * RoleNotGranted: The role is not granted to the user.
+        * ChannelNotFound: The channel does not exist.
+        * ChannelFenced: Another client has opened the channel.
+        * DatabaseNotFound, SchemaNotFound, TableNotFound: The object does not exist, or the role
+          may not use it.
 
         Raises:
             NameMissing: If the request lacks a name.
@@ -407,10 +414,11 @@ def _replace_with_reported_tokens(
     records: Mapping[_Key, channels.ChannelRecord],
     reported: Mapping[_Key, ReportedChannel] | None,
 ) -> Mapping[_Key, channels.ChannelRecord]:
-    """Return channels with the offset tokens that may be reported; `reported` is None if all may.
+    """Return channels with the offset tokens that may be reported to clients.
 
-    A source deletes what it has sent up to a reported token. If this site is lost, its successor must have
-    the rows.
+    A source may delete the rows up to a reported token. If a failover group protects tokens, only
+    tokens that all followers have may be reported: `reported` has these. If it is None, all
+    committed tokens are reported.
     """
     if reported is None:
         return records
@@ -507,7 +515,7 @@ def _parse_channel_name(text: str | None) -> str:
     if not text:
         raise NameMissing("channel", ResponseCode.CHANNEL_NAME_MISSING)
     if "\0" in text:
-        # Texts with NUL match nothing in either database, so skip them.
+        # Reject NUL, because neither database can match a text with NUL.
         raise RequestMalformed(reason="a channel's name cannot contain the character NUL")
     return to_internal_name(text)
 

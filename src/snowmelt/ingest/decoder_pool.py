@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("snowmelt.ingest")
 
 _FRAME_HEADER_BYTES = 8
-# Timeout in seconds for the blobs of one batch, at most 16. Decoding the largest allowed chunk
-# takes seconds.
+# Limit of CPU seconds for a batch of at most 16 blobs.
 _MAX_CPU_S = 120.0
 # A process with a higher memory peak is stopped, which releases its memory.
 _MAX_PEAK_MEMORY_BYTES = 512 * 1024 * 1024

@@ -248,8 +248,8 @@ class Registrar:
                 decisions = registration.register_chunks(
                     connection, offers, now=self._clock.now(), commit_cache=self._commit_cache
                 )
-                # Read in this transaction: rows that were registered before the protection began are
-                # in the state that makes the first follower promotable.
+                # Read this in the same transaction. If protection begins later, the state that
+                # makes the first follower promotable contains these rows.
                 awaits_replication = any(
                     request.with_replication for request, _ in checked
                 ) and failover_groups.are_tokens_protected(connection)

@@ -21,8 +21,8 @@ from snowmelt.wire.streaming import (
     ResponseCode,
 )
 
-# A client limits chunks to 256 MiB and blobs to 1 GiB by its own estimate (specification §3.6).
-# Twice that allows for low estimates.
+# A client estimates sizes, and limits chunks to 256 MiB and blobs to 1 GiB (specification §3.6).
+# Accept twice the sizes, because estimates may be too low.
 MAX_CHUNK_BYTES = 512 * 1024 * 1024
 MAX_BLOB_BYTES = 2 * 1024 * 1024 * 1024
 MAX_CHUNK_ROWS = 1 << 40

@@ -1,9 +1,9 @@
 """Verify registrations against the stage, outside of transactions.
 
 Committed rows must stay readable, and no claim of a client may change a query result. A chunk is
-therefore only accepted if its blob is a regular file under a prefix of the user, has the correct
-size and MD5, can be decrypted with the specified key, and decodes to rows that fit a schema version
-of the table. The statistics are computed from these rows.
+therefore only accepted if its blob is a regular file under a prefix of the user, with the correct
+size and MD5. The specified key must decrypt the chunk, and its rows must fit a schema version of
+the table. The statistics are computed from these rows.
 """
 
 from __future__ import annotations
@@ -312,7 +312,10 @@ class RegistrationVerifier:
     def _decode_and_apply(
         self, blobs: Sequence[_ClaimedBlob], positions: Sequence[list[int]], *, is_final: bool
     ) -> list[list[int]]:
-        """Decode chunks and update their candidates. Return those that newer columns could make valid."""
+        """Decode chunks and update their candidates.
+
+        Return the candidates that newer columns could fit.
+        """
         schemas: dict[int, Mapping[int, TableSchema]] = {}
         jobs = [
             self._make_decode_job(blob, chosen, schemas, is_final=is_final)
@@ -359,7 +362,7 @@ class RegistrationVerifier:
                     offer.rows,
                     offer.statistics,
                     key.table_id,
-                    # Only versions whose defaults the client has filled.
+                    # Consider only schema versions whose default values the client has filled.
                     tuple(find_versions_with_defaults_of(versions, offer.schema_version)),
                     decode,
                     is_final,

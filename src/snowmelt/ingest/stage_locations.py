@@ -43,7 +43,7 @@ class StageGrant(NamedTuple):
 
 
 class StageLocator(Protocol):
-    """Interface that tells clients where to upload blobs."""
+    """Interface of objects that issue upload locations for blobs."""
 
     def issue_grant(self, requester: StageRequester, prefix: str) -> StageGrant:
         """Return the upload location for blobs of a prefix. The prefix belongs to the requester's user."""

@@ -1,7 +1,7 @@
 """Integrity checks of stored data, and traces of rows.
 
-Terms: the *ledger* is the permanent record of migrated chunks. The *lineage* is the ledger and the
-record of native files: it tells which chunks and loads are in which file.
+Terms: the *ledger* is the permanent record of migrated chunks. The *lineage* consists of the ledger
+and the records of native files, which list the chunks and loads in each file.
 
 `findings`: kinds of findings, with their meaning and remedy.
 `table_state`: the catalog's data about a table, read in one transaction.

@@ -130,7 +130,7 @@ def _check_content(
 def _find_statistics_error(
     state: TableState, chunk: StoredChunkRow, task: ChunkReadTask, stage: Store
 ) -> str | None:
-    """Return how the stored statistics differ from the rows; None if they do not, or none are stored."""
+    """Return the difference between stored statistics and rows, or None without a difference."""
     stored = chunk.record.statistics
     written = state.schemas.get(chunk.record.schema_version)
     if stored == NO_STORED_STATISTICS or written is None:

@@ -20,7 +20,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FindingKind:
-    """A kind of finding. `remedy` tells the operator what to do."""
+    """A kind of finding. `remedy` is a sentence for the operator."""
 
     name: str
     meaning: str

@@ -370,7 +370,10 @@ class Tracer:
     def _list_commits(
         self, channel: str, token: str | None = None
     ) -> list[tuple[int, ChannelCommit]]:
-        """Return sequence and commit of each chunk of a channel, in order. With a token, those that end with it."""
+        """Return sequence and commit of each chunk of a channel, in order.
+
+        With a token, return only the chunks that end with the token.
+        """
         with self._database.reading() as connection:
             commits = list(
                 lineage.iterate_channel_commits(
@@ -535,9 +538,9 @@ def _find_state(
     if row is not None and row.quarantine_reason is not None:
         return "quarantined"
     if places or ledger_chunk is not None:
-        # The records of removed files may be deleted, too.
+        # The records of removed files may have been deleted, so the current files are unknown.
         return "changed"
-    # It was migrated before there was a lineage.
+    # A chunk without records was migrated before the lineage began, if it is below the watermark.
     return "native" if is_behind else "waiting"
 
 

@@ -53,13 +53,14 @@ OTHER = 8  # An array, or a value that only the exact reader can identify.
 ESCAPED_TEXT = 9
 EXPONENT = 10  # A number with an exponent that is finite as a double.
 
-# Names: one buffer, the start of each name and the end of the last one, and True for each name that
-# is case-insensitive.
+# Requested names as three arrays: a buffer with all names; the start of each name, followed by the
+# end of the last one; and a flag for each name, which is True if the name is case-insensitive.
 FieldNames: TypeAlias = "tuple[Bytes, Positions, Bytes]"
-# Start, end and kind of each value, as arrays of names by records.
+# Start, end and kind of each value: three arrays with a row for each name and a column for each
+# record.
 ValuePositions: TypeAlias = "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]"
-# For each member index of an object: the text between the previous value and its own, the size of
-# that text, and the index of its key among the names.
+# For each member index of an object: the text between the previous member's value and this one's,
+# the size of that text, and the index of the member's key among the names.
 Templates: TypeAlias = "tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]"
 
 _MAX_DEPTH = 60

@@ -488,7 +488,7 @@ class CountRules(NamedTuple):
     rare: tuple[np.uint8, ...]
     quote: np.uint8
     escape: np.uint8
-    # True if quotes have a meaning; true if escapes inside quotes have one.
+    # `quoted`: quotes have a meaning. `escaped`: escapes inside quotes have a meaning.
     quoted: bool
     escaped: bool
     quotes_anywhere: bool

@@ -282,8 +282,8 @@ def parse_decimals(
 def parse_integers(slices: StringSlices) -> tuple[NDArray[np.int64], Bytes]:
     """Return the 64-bit integers that texts represent, and a status for each.
 
-    The status is `VALUE` for an optional sign and up to 18 digits, `NOT_A_NUMBER` for a text that
-    is not a number in any dialect, and else `TO_BE_EVALUATED`.
+    The status is `VALUE` for an optional sign and up to 18 digits. It is `NOT_A_NUMBER` for a text
+    that is not a number in any dialect. For other texts it is `TO_BE_EVALUATED`.
     """
     values, status = _parse_integers(slices.buffer, slices.start, slices.end)
     return values, status
@@ -292,8 +292,8 @@ def parse_integers(slices: StringSlices) -> tuple[NDArray[np.int64], Bytes]:
 def parse_floats(slices: StringSlices) -> tuple[NDArray[np.float64], Bytes]:
     """Return the nearest floats that texts represent, and a status for each.
 
-    The status is `VALUE` for an optional sign and up to 15 digits with an optional point, because
-    one division of exact floats then rounds correctly. The other statuses are those of
+    The status is `VALUE` for an optional sign and up to 15 digits with an optional point. One
+    division of exact floats then rounds correctly. The other statuses are those of
     `parse_integers`.
     """
     values, status = _parse_floats(slices.buffer, slices.start, slices.end, _POWERS_OF_TEN)

@@ -1,4 +1,7 @@
-"""Work of a site in its group: apply states as a follower, or detect a promotion as a primary."""
+"""Background work of a site in its group.
+
+A follower applies states. A primary detects that a follower was promoted.
+"""
 
 from __future__ import annotations
 
@@ -62,15 +65,16 @@ _log = logging.getLogger("snowmelt.replication")
 _TIMEOUT_S = 30.0
 _LONG_POLL_S = 1.0
 _LEASE_TTL_S = 10.0
-# How often a primary whose followers are silent asks whether one of them was promoted.
+# Interval at which a primary requests the state of silent followers, to detect a promotion.
 _PEER_INTERVAL_S = 2.0
-# Between the begins of two pulls. Each pull costs the primary a transaction, however few changes it has.
+# Minimum time between the starts of two pulls. Each pull costs the primary a transaction, even
+# without changes.
 _MIN_PULL_INTERVAL_S = 0.1
 _SPOOL_BYTES = 8 << 20
 
 
 class SiteWorker:
-    """Runs rounds for the group of an installation. Use it in one thread."""
+    """Worker that runs replication rounds for the group of an installation. Not thread-safe."""
 
     def __init__(self, source: BackupSource) -> None:
         self._source = source
@@ -86,10 +90,10 @@ class SiteWorker:
         self.copied_bytes = 0
 
     def run_round(self) -> float:
-        """Do what is due, and return the seconds to wait before the next round.
+        """Run one round. Return the seconds to wait before the next one.
 
         Raises:
-            SnowmeltError: If the other site or a store did not do its part. The next round tries again.
+            SnowmeltError: If a request to the other site or a store failed. The next round retries.
         """
         with self._database.reading() as connection:
             group = failover_groups.find_group(connection)
@@ -103,7 +107,7 @@ class SiteWorker:
         return self._follow(group, group.primary_url)
 
     def record_error(self, error: SnowmeltError) -> None:
-        """Store why the last round failed, for SHOW FAILOVER GROUPS."""
+        """Store the error of the last round, for SHOW FAILOVER GROUPS."""
         with contextlib.suppress(SnowmeltError), self._database.writing() as connection:
             failover_groups.update_group(connection, last_error=str(error))
 
@@ -151,7 +155,7 @@ class SiteWorker:
         return True
 
     def _hold_lease(self) -> bool:
-        """Return True if this process is the one of its site that follows."""
+        """Renew or acquire the follower lease. Return True if this process holds the lease."""
         now = self._clock.monotonic()
         if self._lease is not None and now < self._lease_until - _LEASE_TTL_S / 2:
             return True
@@ -166,7 +170,7 @@ class SiteWorker:
                 connection, FOLLOWER_LEASE, self._owner, ttl_s=_LEASE_TTL_S, now=instant
             )
         self._lease_until = now + _LEASE_TTL_S
-        # Another process may have followed meanwhile.
+        # Another process may have applied states meanwhile, so report all channels again.
         self._unconfirmed = None
         return self._lease is not None
 
@@ -184,7 +188,7 @@ class SiteWorker:
         if response.role not in {SiteRole.PRIMARY, SiteRole.CLOSING}:
             self._look_for_primary(group, url)
             return _LONG_POLL_S
-        # The primary has the confirmation.
+        # The primary has received these channels, so do not report them again.
         self._unconfirmed = []
         if response.has_changes:
             self._take_state(group, transport, response)
@@ -193,7 +197,7 @@ class SiteWorker:
         return max(began + _MIN_PULL_INTERVAL_S - self._clock.monotonic(), 0.0)
 
     def _note_unchanged(self, response: PullResponse) -> None:
-        """Record that the state is that of the primary now."""
+        """Record that the follower's state equals the state of the primary."""
         with self._database.writing() as connection:
             failover_groups.update_group(
                 connection,
@@ -216,7 +220,7 @@ class SiteWorker:
         public = self._key.public_key().public_bytes(
             serialization.Encoding.Raw, serialization.PublicFormat.Raw
         )
-        # What a fenced site has beyond the other line must not be confirmed.
+        # A fenced site may have commits that the new primary lacks. Do not confirm them.
         is_follower = group.role is SiteRole.SECONDARY and group.epoch >= 0
         addresses = group.settings.addresses
         return PullRequest(
@@ -293,7 +297,7 @@ class SiteWorker:
             )
 
     def _look_for_primary(self, group: FailoverGroup, url: str) -> None:
-        """Follow another site if the known one says so."""
+        """Follow another site if the known site names it as the primary."""
         state = request_site_state(url, ca_file=group.settings.ca_file)
         if state is None or state.primary_url is None or state.primary_url == url:
             return

@@ -1,9 +1,10 @@
-"""Copies of the objects that a state names: blobs, objects of buckets, and files of native tables.
+"""Copy the objects that a state refers to: blobs, objects of buckets, and files of native tables.
 
-An object that is there with the right bytes is not copied again: paths are never reused. Metadata of
-native tables names files by full addresses, so it is written with those of this warehouse. Metadata is
-written after everything that it names, so what it names is here if it is. This does not hold for a
-former primary: its clean-up keeps metadata files longer than the files of their snapshots.
+Paths are never reused, so an object that exists here with the correct bytes is not copied again.
+Metadata of native tables refers to files by URL. The copies of metadata have the URLs of this
+warehouse. Metadata is written after the files that it refers to. If a metadata file exists at a
+follower, its files therefore exist too. This does not hold for a former primary: its garbage
+collection retains metadata files longer than the files of their snapshots.
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ from snowmelt.table.warehouse_paths import Warehouse
 
 _THREADS = 6
 
-# Blobs whose chunks end above this are read in ranges.
+# Blobs whose chunks end after this position are read in ranges.
 _MAX_BATCH_BYTES = 4 << 20
 _MAX_BATCH_BLOBS = 500
 
-# Reads a range of an object at the primary: returns its size and the bytes.
+# Reads a range of an object at the primary. Returns the size of the object, and the bytes.
 ReadRange = Callable[[StoreName, str, int], tuple[int, bytes]]
-# Reads the first of some blobs at the primary, at least one. None: it does not exist.
+# Reads one or more blobs at the primary, from the start of a list of paths. Returns their contents,
+# and None for a blob that does not exist.
 ReadBlobs = Callable[[list[str]], list[bytes | None]]
 
 
@@ -62,10 +64,11 @@ class ObjectDamaged(RemoteError):
 
 @dataclass(slots=True)
 class NeededObjects:
-    """The objects that a state names.
+    """Objects that a state refers to.
 
-    `blobs` maps paths in the stage to (offset, length, MD5) of chunks, `bucket_files` to sizes. `pointers` are
-    paths of metadata files, `checksums` the SHA-256 of native files.
+    `blobs` maps paths in the stage to (offset, length, MD5) of their chunks. `bucket_files` maps
+    paths in the bucket store to sizes. `pointers` are paths of metadata files in the warehouse.
+    `checksums` maps paths of native files to their SHA-256.
     """
 
     blobs: dict[str, list[_BlobRange]] = field(default_factory=dict)
@@ -76,21 +79,22 @@ class NeededObjects:
 
 @dataclass(frozen=True, slots=True)
 class ObjectTarget:
-    """The stores of this site."""
+    """Stores of this site."""
 
     stage: Store
     warehouse: Warehouse
     bucket: Store
 
     def list_stores(self) -> list[Store]:
-        """Return the stores."""
+        """Return the stores of stage, warehouse and buckets."""
         return [self.stage, self.warehouse.store, self.bucket]
 
 
 class ObjectCopier:
-    """Copies objects from the primary; `on_copied` is called with the bytes of each.
+    """Copier of objects from the primary.
 
-    Without `trusts_metadata`, the files that metadata of this site names are checked, too.
+    `on_copied` is called with the size of each object that was read, in bytes. If `trusts_metadata`
+    is False, the copier also checks the files of metadata that exists at this site.
     """
 
     def __init__(
@@ -112,12 +116,12 @@ class ObjectCopier:
         self._converted: dict[str, ManifestFile] = {}
 
     def copy(self, needed: NeededObjects) -> None:
-        """Copy what is missing, and make it durable.
+        """Copy the missing objects, and sync the stores.
 
         Raises:
-            ObjectRemoved: If the primary has deleted an object since the state.
+            ObjectRemoved: If the primary has deleted an object of the state.
             ObjectDamaged: If an object has wrong bytes.
-            ServiceUnavailable: If the primary does not answer.
+            ServiceUnavailable: If the primary does not respond.
             StageUnavailable: If a store of this site does not respond.
         """
         for store in self._target.list_stores():
@@ -182,7 +186,7 @@ class ObjectCopier:
         folder: Path,
         threads: ThreadPoolExecutor,
     ) -> None:
-        """Copy the files of all snapshots of a native table; the metadata file is written last."""
+        """Copy the files of all snapshots of a native table. Write the metadata file last."""
         store = self._target.warehouse.store
         is_here = store.head(pointer) is not None
         if is_here and self._trusts_metadata:
@@ -254,14 +258,17 @@ class ObjectCopier:
             ],
         )
         if not is_here:
-            # The manifest says that its files are there, so it is written after them.
+            # An existing manifest implies that its files exist, so write it after them.
             self._converted[manifest.manifest_path] = convert_manifest(
                 local, manifest, self._addresses, output
             )
         local.unlink()
 
     def _copy_data_file(self, path: str, size: int, sha256: str | None, was_complete: bool) -> None:
-        """Copy a file, unless it is here. `was_complete`: it was once, so its bytes are right."""
+        """Copy a file unless it exists. With `was_complete`, do not hash a file of the right size.
+
+        `was_complete` is True if a manifest at this site refers to the file.
+        """
         store = self._target.warehouse.store
         found = store.head(path)
         is_there = found is not None and found.size == size
@@ -276,7 +283,7 @@ class ObjectCopier:
         failpoints.hit_failpoint(Failpoint.REPLICA_OBJECT)
 
     def _convert_entry(self, manifest: ManifestFile) -> ManifestFile:
-        # Counts and sequence numbers of the entry are its own, path and length those of the copy.
+        # Keep the entry's counts and sequence numbers; take path and length of the copy.
         converted = deepcopy(manifest)
         copy = self._converted[manifest.manifest_path]
         converted[0], converted[1] = copy.manifest_path, copy.manifest_length
@@ -317,7 +324,7 @@ def _find_end(ranges: Iterable[_BlobRange]) -> int:
 def _make_batches(
     blobs: Mapping[str, list[_BlobRange]],
 ) -> Iterator[dict[str, list[_BlobRange]]]:
-    """Divide blobs into batches of bounded size, enough of them for all threads."""
+    """Divide blobs into batches of limited size. Make a batch for each thread if possible."""
     most = min(max(len(blobs) // _THREADS, 1), _MAX_BATCH_BLOBS)
     batch: dict[str, list[_BlobRange]] = {}
     size = 0

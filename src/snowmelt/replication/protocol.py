@@ -1,10 +1,10 @@
 """Messages between the sites of a failover group.
 
-Requests are JSON over POST, with the token of a user that has the privilege REPLICATE. Answers are
-MessagePack, except `wire.sites.SiteState`, which is JSON and needs no token.
+Requests are JSON over POST, with the token of a user that has the privilege REPLICATE. Responses
+are MessagePack. The exception is `wire.sites.SiteState`, which is JSON and needs no token.
 
-The follower asks: its request is also the confirmation of the last state. So a primary needs no address
-and no credentials of its followers, and one that is down holds up nothing but offset tokens.
+The follower sends all requests. A request also confirms the follower's last state. A primary
+therefore needs no credentials of its followers. A follower that is down delays only offset tokens.
 """
 
 from __future__ import annotations
@@ -17,30 +17,31 @@ import msgspec
 from snowmelt.backup.manifests import StoreName
 from snowmelt.catalog.objects.failover_groups import ReportedChannel, TokenMode
 
-# Bytes of one read of an object.
+# Maximum bytes of one read of an object.
 READ_BYTES = 8 << 20
-# Lease of the one process of a site that follows.
+# Name of the lease that the pulling process of a site holds.
 FOLLOWER_LEASE = "replica"
 
 _LENGTH_BYTES = 8
 
 
 class PullRequest(msgspec.Struct, kw_only=True):
-    """Asks for the changes since a state.
+    """Request for the changes since a state.
 
     Attributes:
         group: Name of the group.
         site: Name of the follower.
-        site_number: Number of the follower; 0 if it has none yet.
-        url: Address of the follower.
-        epoch: Epoch of the state that the follower has; -1 before the first one.
-        point: Number of that state. None asks for the whole state.
-        sequences: Last commit sequence of each table, by table ID.
-        reported: Channels as the follower has them, if they changed since its last request.
-        public_key: X25519 key to seal keys for, base64.
-        wait_s: How long to wait for changes, in seconds.
-        closes: Whether the primary shall stop writes, to hand over to the follower.
-        keeps: Whether the follower still copies, and wants no state: objects must be kept for it.
+        site_number: Number of the follower, or 0 if it has none yet.
+        url: URL of the follower, or None if it has none.
+        epoch: Epoch of the follower's state, or -1 before its first state.
+        point: Number of the follower's state. None: request the whole state.
+        sequences: Last commit sequence of each table at the follower, by table ID.
+        reported: State at the follower of channels that changed since its last request.
+        public_key: Public X25519 key in base64, with which the primary seals keys.
+        wait_s: Maximum time to wait for changes, in seconds.
+        closes: True to stop writes at the primary, for a switch to the follower.
+        keeps: True if the follower is still copying. The primary then retains objects and sends
+            no state.
     """
 
     group: str
@@ -58,22 +59,22 @@ class PullRequest(msgspec.Struct, kw_only=True):
 
 
 class PullResponse(msgspec.Struct, kw_only=True):
-    """A state of the primary, as the difference to the follower's state.
+    """A state of the primary, as the changes since the follower's state.
 
     Attributes:
-        role: Role of the answering site. If it is not the primary, there is no state.
-        epoch: Its epoch.
+        role: Role of the responding site. The response has a state only if this is the primary.
+        epoch: Epoch of the responding site.
         point: Number of the state.
-        since: Number of the state that the difference starts from. None: it is the whole state.
-        has_changes: Whether there is a difference.
-        handed_over: Whether the follower has everything and shall be the primary.
+        since: Number of the state before the changes. None: the content is the whole state.
+        has_changes: True if there are changes.
+        handed_over: True if the follower has all changes and must become the primary.
         sites: Names of all sites of the group.
-        tokens: Which offset tokens the primary reports.
-        protected_from: First state without which a follower must not be promoted.
-        state_at: Time of the state by the primary's clock, microseconds since 1970.
-        content: The difference, if it is small.
-        content_path: Path in the stage of the primary from which it is read otherwise.
-        content_bytes: Its size.
+        tokens: Mode that determines which offset tokens the primary reports (`TokenMode`).
+        protected_from: Number of the first state that allows a promotion of the follower, or None.
+        state_at: Time of the state by the primary's clock, in microseconds since 1970.
+        content: The changes, if they have at most 1 MiB.
+        content_path: Path of larger changes in the stage of the primary.
+        content_bytes: Size of the changes in bytes.
     """
 
     role: str
@@ -99,7 +100,7 @@ class PullResponse(msgspec.Struct, kw_only=True):
 
 
 class ReadRequest(msgspec.Struct, kw_only=True):
-    """Asks for a range of an object."""
+    """Request for a range of an object."""
 
     group: str
     store: StoreName
@@ -109,27 +110,30 @@ class ReadRequest(msgspec.Struct, kw_only=True):
 
 
 class ReadBlobsRequest(msgspec.Struct, kw_only=True):
-    """Asks for whole blobs of the stage. One request for many costs the primary little."""
+    """Request for whole blobs of the stage, many at a time to reduce the load on the primary."""
 
     group: str
     paths: list[str]
 
 
 class ReadBlobsResponse(msgspec.Struct):
-    """The contents of the first of the blobs, up to READ_BYTES; at least one. None: it does not exist."""
+    """Contents of one or more requested blobs, in order, up to `READ_BYTES` in total.
+
+    The content of a blob that does not exist is None.
+    """
 
     contents: list[bytes | None]
 
 
 class ReadResponse(msgspec.Struct):
-    """Bytes of an object, and its size. `size` is -1 if it does not exist."""
+    """Bytes of an object, and the size of the object. `size` is -1 if the object does not exist."""
 
     size: int
     content: bytes = b""
 
 
 class TableHeader(msgspec.Struct, array_like=True, tag="table"):
-    """Begins the part of a table."""
+    """First frame of a table. The frames up to the next header belong to the table."""
 
     name: str
     columns: tuple[str, ...]
@@ -143,13 +147,13 @@ class TableRows(msgspec.Struct, array_like=True, tag="rows"):
 
 
 class DeletedKeys(msgspec.Struct, array_like=True, tag="deleted"):
-    """Primary keys of rows that do not exist any longer."""
+    """Primary keys of deleted rows."""
 
     keys: list[list[Any]]
 
 
 class EndOfState(msgspec.Struct, array_like=True, tag="end"):
-    """Ends a state. Without it the content was cut."""
+    """Last frame of a state, with the number of previous frames. Without it, content is missing."""
 
     frames: int
 
@@ -168,7 +172,7 @@ def write_frame(file: BinaryIO, frame: Frame) -> None:
 
 
 def read_frames(file: BinaryIO) -> Iterator[Frame]:
-    """Yield the frames of a state, without the last one.
+    """Yield the frames of a state, except its `EndOfState`.
 
     Raises:
         EOFError: If the state is incomplete.

@@ -1,7 +1,8 @@
-"""States of a primary, as differences to what a follower has.
+"""Export states of a primary, as changes since a follower's state.
 
-A state is what one transaction of the catalog sees. The rows to send are those whose keys the triggers
-have recorded since the follower's state. Chunks are found by the commit sequences of their tables.
+A state consists of the rows that one transaction of the catalog reads. Triggers record the keys of
+changed rows. The export has the rows whose keys were recorded since the follower's state. It finds
+new chunks by the commit sequences of their tables.
 """
 
 from __future__ import annotations
@@ -37,15 +38,17 @@ from snowmelt.replication.protocol import (
     write_frame,
 )
 
-# Larger states are read in pieces.
+# The follower reads larger states in ranges.
 INLINE_BYTES = 1 << 20
 
 _SPOOL_BYTES = 8 << 20
 _ROWS_PER_FRAME = 2_000
 _KEYS_PER_QUERY = 300
-# How long clean-up waits for a follower that copies its first state, without a request of it.
+# While a follower copies its first state, garbage collection is suspended until this long after its
+# last request.
 _HOLD_S = 300.0
-# A follower that was silent for this long gets a whole state, so that changes need not be kept for it.
+# A follower without requests for this long gets a whole state later, so that its changes need not
+# be retained.
 _SLOT_TTL = dt.timedelta(days=1)
 
 _CHANGED = model.changed_rows
@@ -53,13 +56,13 @@ _SLOTS = model.replica_slots
 
 
 class StateSource:
-    """Answers the requests of followers."""
+    """Handler of requests from followers."""
 
     def __init__(self, source: BackupSource) -> None:
         self._source = source
 
     def has_news(self, request: PullRequest) -> bool:
-        """Return True if an answer would have changes, or something else that the follower must know."""
+        """Return True if the response would have changes or other news for the follower."""
         with self._source.database.reading() as connection:
             group = failover_groups.find_group(connection)
             slots = {slot.site: slot for slot in failover_groups.list_slots(connection)}
@@ -77,14 +80,15 @@ class StateSource:
             )
 
     def respond(self, request: PullRequest) -> tuple[PullResponse, BinaryIO | None]:
-        """Confirm what the follower has, and return the next state and the file with its content.
+        """Record the follower's confirmed state, and export the next state.
 
-        The caller closes the file.
+        Returns the response and a file with its content, which the caller must close. The file is
+        None if the response contains the content or has none.
 
         Raises:
             UserError: If the group does not allow the site.
-            GroupConflict: If the group has another name, or the request claims a promotion in a replication
-                group.
+            GroupConflict: If the group has another name, or if a follower with a newer epoch cannot
+                have been promoted.
         """
         with self._source.database.writing() as connection:
             group = failover_groups.find_group(connection, lock=True)
@@ -104,7 +108,7 @@ class StateSource:
             failover_groups.require_known_sites(group.settings, request.site)
             if request.epoch > group.epoch:
                 failover_groups.require_failover(group, request.site)
-                # The follower was promoted, so this site is not the primary any longer.
+                # The follower was promoted, so this site must stop being the primary.
                 failover_groups.fence(connection, request.url)
                 return PullResponse(role=SiteRole.FENCED, epoch=group.epoch, group=group.name), None
             response = self._begin_state(connection, group, request)
@@ -174,7 +178,7 @@ class StateSource:
         if request.closes and is_current and group.kind == "FAILOVER":
             if group.role is SiteRole.PRIMARY:
                 failover_groups.close_primary(connection)
-                # What was committed before is in the next state.
+                # The next state contains all commits before the close.
                 has_changes = True
             elif not has_changes:
                 failover_groups.fence(connection, request.url, handed_to=request.site)
@@ -200,7 +204,7 @@ class StateSource:
             request.site,
             number=request.site_number,
             url=request.url,
-            # A follower may repeat the request before this one, but no earlier one.
+            # A follower may repeat the previous request, but no earlier one.
             point=response.point if is_whole else request.point,
             now=now,
         )
@@ -244,7 +248,10 @@ class StateSource:
 
 
 def delete_confirmed_changes(connection: sa.Connection, now: dt.datetime) -> None:
-    """Delete recorded changes that every follower has. Silent followers get whole states later."""
+    """Delete recorded changes that all followers have confirmed.
+
+    Followers that sent no request for a day are excluded. They get a whole state later.
+    """
     connection.execute(
         sa.update(_SLOTS).where(_SLOTS.c.requested_at < now - _SLOT_TTL).values(point=None)
     )
@@ -272,7 +279,7 @@ def _export_all(
         yield _make_header(connection, table)
         query = sa.select(stored)
         if table is model.chunks:
-            # Clean-up deletes their blobs; their rows are in native files.
+            # Omit retired chunks: their rows are in native files, and their blobs will be deleted.
             query = query.where(stored.c.retired_at.is_(None))
         found = connection.execution_options(yield_per=_ROWS_PER_FRAME).execute(query).mappings()
         yield from _make_row_frames(found, converters.get(table.name))

@@ -1,7 +1,8 @@
-"""A state of the primary into the catalog of a follower, in one transaction.
+"""Import a state of the primary into the catalog of a follower, in one transaction.
 
-A former primary that joins a newer line loses what it has alone: the whole state of the new primary
-replaces its own. What was lost is written to `diverged_changes` first, and is never merged.
+A former primary may have changes that the new primary lacks. When it follows the new primary, the
+whole state of the new primary replaces its own. The lost changes are first recorded in
+`diverged_changes`, and are never merged.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _NAMED_TABLES = frozenset(
 )
 
 
-# A state must not write what each site has of its own, such as its role in the group.
+# Tables that a state may write. Other tables have data of one site, such as its role in the group.
 _PORTABLE_TABLES = {str(table.name): table for table in model.list_portable_tables()}
 
 
@@ -80,10 +81,10 @@ class _TablePart:
 
 
 def list_needed_objects(content: BinaryIO) -> NeededObjects:
-    """Return the objects that a state names.
+    """Return the objects that a state refers to.
 
     Raises:
-        StateUnusable: If the primary has tables or columns that this program does not know.
+        StateUnusable: If the state has tables or columns that this version of Snowmelt lacks.
     """
     needed = NeededObjects()
     for part in _read_parts(content):
@@ -91,7 +92,7 @@ def list_needed_objects(content: BinaryIO) -> NeededObjects:
         for values in part.rows:
             row = dict(zip(columns, values, strict=True))
             name = part.header.name
-            # A damaged blob is not copied. Its chunk stays in quarantine.
+            # Do not copy a damaged blob. Its chunk stays quarantined.
             if name == "chunks" and row["quarantine_reason"] is None:
                 path = f"{row['prefix']}/{row['path']}"
                 found = (row["offset"], row["length"], row["md5"])
@@ -106,7 +107,7 @@ def list_needed_objects(content: BinaryIO) -> NeededObjects:
 
 
 class StateImporter:
-    """Applies states to the catalog of this site."""
+    """Importer of states into the catalog of this site."""
 
     def __init__(
         self,
@@ -125,14 +126,14 @@ class StateImporter:
     def apply(
         self, response: PullResponse, content: BinaryIO, lease: Lease | None = None
     ) -> list[ReportedChannel]:
-        """Apply a state whose objects are all here, and return its channels.
+        """Apply a state, and return its channels. All objects of the state must exist at this site.
 
-        `lease` is the one under which the state was requested. If another process of this site has followed
-        since, this site may have confirmed a newer state.
+        `lease` is the lease under which the state was requested. If the lease has expired, another
+        process of this site may have applied a newer state.
 
         Raises:
-            StateUnusable: If this site has another state than the one that the difference starts from, or
-                the state cannot be stored here.
+            StateUnusable: If the changes do not start from the state of this site, or the state
+                cannot be stored here.
         """
         if response.catalog_version != SCHEMA_VERSION:
             raise StateUnusable(
@@ -214,7 +215,7 @@ class StateImporter:
             table = model.metadata.tables[part.header.name]
             rows = [dict(zip(part.header.columns, values, strict=True)) for values in part.rows]
             if table is model.leases:
-                # The one of this site is held while a state is applied.
+                # Keep this site's own lease, which is held while a state is applied.
                 rows = [row for row in rows if row["name"] != FOLLOWER_LEASE]
             elif table is model.tables:
                 incarnations.update({row["table_id"]: row["incarnation"] for row in rows})
@@ -236,7 +237,7 @@ class StateImporter:
 
 
 class _DivergenceRecorder:
-    """Finds the chunks, tokens, loads and tables of a former line that the new line does not have."""
+    """Recorder of chunks, tokens, loads and tables of a former primary that the new one lacks."""
 
     def __init__(
         self, connection: sa.Connection, warehouse: Warehouse, epoch: int, now: dt.datetime
@@ -248,7 +249,7 @@ class _DivergenceRecorder:
         self._found: list[dict[str, Any]] = []
 
     def record(self, content: BinaryIO) -> None:
-        """Compare the catalog with the state of the new line, and write what is lost."""
+        """Compare the catalog with the state of the new primary, and record the differences."""
         new: dict[str, set[Any]] = {name: set() for name in _IDENTITIES}
         tokens: dict[int, str | None] = {}
         for part in _read_parts(content):
@@ -280,7 +281,7 @@ class _DivergenceRecorder:
             )
 
     def _find_chunks(self, known: set[Any]) -> set[tuple[int, str]]:
-        """Add the lost chunks, and return their channels."""
+        """Record the lost chunks, and return their channels."""
         channels: set[tuple[int, str]] = set()
         for table in (model.chunks, model.chunk_ledger):
             for row in list(self._list_lost(table, known)):
@@ -337,7 +338,7 @@ class _DivergenceRecorder:
 
 
 def _read_parts(content: BinaryIO) -> Iterator[_TablePart]:
-    """Yield the tables of a state in pieces of bounded size."""
+    """Yield the tables of a state in slices of limited size."""
     header: TableHeader | None = None
     for frame in read_frames(content):
         if isinstance(frame, TableHeader):
@@ -361,13 +362,16 @@ def _read_parts(content: BinaryIO) -> Iterator[_TablePart]:
 def _delete_everything(connection: sa.Connection) -> None:
     for table in reversed(model.metadata.sorted_tables):
         is_portable = table.name not in model.LOCAL_TABLES
-        # Leases keep their epochs, which native tables have in their metadata.
+        # Keep the leases: metadata of native tables contains their epochs, which must not decrease.
         if (is_portable and table is not model.leases) or table.name in _DEPENDENT_TABLES:
             connection.execute(sa.delete(table))
 
 
 def _free_names(connection: sa.Connection, content: BinaryIO) -> None:
-    """Free the names of all rows that a state changes: unique indexes cover the rows that are not dropped."""
+    """Mark all rows that a state changes as dropped, so that their names can be reused.
+
+    Unique indexes cover only rows that are not dropped. The state then writes the final values.
+    """
     for part in _read_parts(content):
         table = _PORTABLE_TABLES[part.header.name]
         if table.name not in _NAMED_TABLES:
@@ -383,7 +387,7 @@ def _free_names(connection: sa.Connection, content: BinaryIO) -> None:
 
 
 def _delete_rows(connection: sa.Connection, content: BinaryIO) -> None:
-    """Delete the rows that do not exist any longer, those that refer to others first."""
+    """Delete the rows that a state lists as deleted. Delete referring rows before referenced ones."""
     deleted: dict[str, list[list[Any]]] = {}
     for part in _read_parts(content):
         deleted.setdefault(part.header.name, []).extend(part.deleted)
@@ -432,7 +436,7 @@ def _write_rows(
         new = insert.excluded
         values: dict[str, Any] = {name: new[name] for name in converted[0] if name not in keys}
         if table is model.leases:
-            # Those of this site may be newer, and are held by its own processes.
+            # Keep the greatest epoch: processes of this site hold leases, which may be newer.
             greatest = sa.case((stored.c.epoch > new.epoch, stored.c.epoch), else_=new.epoch)
             values = {"epoch": greatest}
             converted = [{**row, "expires_at": None} for row in converted]
@@ -445,7 +449,7 @@ def _write_rows(
 
 
 def _retire_fresh_files(connection: sa.Connection, now: dt.datetime) -> None:
-    """Retire this site's files of fresh rows that are native rows now."""
+    """Retire this site's files of fresh rows that have been migrated to native files."""
     files, tables = model.fresh_files, model.tables
     overlapping = (
         sa.select(files.c.table_id)
@@ -461,7 +465,7 @@ def _retire_fresh_files(connection: sa.Connection, now: dt.datetime) -> None:
         sa.update(files)
         .where(
             files.c.retired_at.is_(None),
-            # A file that is native in part cannot be used, and those behind it would leave a gap.
+            # A partly migrated file is unusable, and later files of its table would leave a gap.
             sa.or_(files.c.to_seq <= native.scalar_subquery(), files.c.table_id.in_(overlapping)),
         )
         .values(retired_at=now)
@@ -473,12 +477,12 @@ def _chunk_identity(row: Mapping[Any, Any]) -> tuple[Any, ...]:
 
 
 def _stage_path(row: Mapping[Any, Any]) -> str:
-    """Return the path of a blob in the stage, which the ledger has as a whole."""
+    """Return the path of a blob in the stage. A row of the ledger has it in one column."""
     prefix = row.get("prefix")
     return row["path"] if prefix is None else f"{prefix}/{row['path']}"
 
 
-# What identifies a row at both lines.
+# For each table, a function that returns a row's identity, which is equal at both sites.
 _IDENTITIES: dict[str, Callable[[Mapping[Any, Any]], Any]] = {
     "chunks": _chunk_identity,
     "chunk_ledger": _chunk_identity,

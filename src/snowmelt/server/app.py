@@ -109,7 +109,8 @@ class ServiceComponents:
     def s3_stage(self) -> Store | None:
         """The stage if clients upload through the S3 endpoint, else None.
 
-        The official SDK of the row API does if it can reach the service over TLS.
+        With TLS, the official SDK of the row API uploads through the endpoint even if the stage is
+        a folder.
         """
         is_folder = isinstance(self.channel_service.stage_locator, FolderStageLocator)
         return None if is_folder and not self.settings.tls_cert else self.stage

@@ -57,7 +57,7 @@ _MIGRATOR = ChildProgram(
 )
 _STOP_TIMEOUT_S = 10.0
 _BACK_PRESSURE_INTERVAL_S = 1.0
-# Interval of checks whether the publisher has crashed. A load starts it immediately.
+# Interval of checks for a crashed publisher. A load of a table starts it immediately.
 _DEMAND_INTERVAL_S = 1.0
 # Interval of checks for new pipes that load files.
 _FILE_PIPES_INTERVAL_S = 1.0
@@ -78,8 +78,9 @@ class BackgroundWorkers:
     ) -> None:
         """Create the workers.
 
-        `on_other_history` is called if the catalog has got the history of another site. `site_process` is the process
-        that follows, if a service before this one has released it.
+        `on_other_history` is called if an imported state has replaced the history of the catalog.
+        `site_process` is a running replication process that an earlier service of this process has
+        released.
         """
         self._stopping = threading.Event()
         self._on_other_history = on_other_history
@@ -126,17 +127,17 @@ class BackgroundWorkers:
         ]
 
     def start(self) -> None:
-        """Start the threads. Each first waits for its interval."""
+        """Start the threads. Each one waits for its interval before its first round."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Stop threads and migrator. Wait a few seconds for work in progress."""
+        """Stop the threads and child processes. Wait up to 10 s for each thread."""
         self._stopping.set()
         self._publisher.stop()
         for thread in self._threads:
             if thread.ident is not None:
-                # The next service completes a round that the end of this process interrupts.
+                # If the process ends during a round, the next service completes the round.
                 thread.join(_STOP_TIMEOUT_S)
         self._file_pipes.stop()
         self._site.stop()
@@ -145,11 +146,11 @@ class BackgroundWorkers:
         self._heartbeat.deregister()
 
     def release_site_process(self) -> subprocess.Popen[bytes] | None:
-        """Return the process that follows the primary. It continues while this service restarts."""
+        """Return the replication process, which continues while this service restarts."""
         return self._site.release()
 
     def _migrate(self, migrator: ChildSupervisor) -> None:
-        """Run the migrator at a primary. Followers receive native files with the replicated states."""
+        """Run the migrator at a primary. A follower receives native files with the states."""
         if self._is_writable():
             migrator.ensure_running()
         else:
@@ -181,9 +182,10 @@ class BackgroundWorkers:
 
 
 class MigratorDemand:
-    """Tells when the process that migrates is needed: at once for chunks, and later for compactions.
+    """Predicate that determines if the migrator process is needed.
 
-    If only loads create files, the process is started after a delay.
+    It is needed immediately for unmigrated chunks. For compactions of native files, it is needed
+    once in `compact_interval_s`.
     """
 
     def __init__(self, service: ServiceComponents) -> None:
@@ -206,7 +208,7 @@ class MigratorDemand:
 
 
 class ServiceHeartbeat:
-    """Keeps the record of this service in the catalog, for other services and `snowmelt doctor`."""
+    """Record of this service in the catalog, which other services and `snowmelt doctor` read."""
 
     def __init__(self, database: Database, clock: DatabaseServerClock, *, url: str) -> None:
         self._database = database
@@ -247,7 +249,7 @@ class ServiceHeartbeat:
         self._was_ahead = is_ahead
 
     def deregister(self) -> None:
-        """Delete the record. If that fails, the record expires within a minute."""
+        """Delete the record. If the deletion fails, the record expires within a minute."""
         try:
             with self._database.writing() as connection:
                 deregister_service(connection, self._id)
@@ -255,7 +257,7 @@ class ServiceHeartbeat:
             _log.warning("Cannot deregister the service: %s", error)
 
 
-# Much longer than any registration or garbage collection takes.
+# Longer than any registration or garbage collection takes.
 _TOMBSTONE_RETENTION = dt.timedelta(days=7)
 _DELETE_BATCH_ROWS = 1_000
 # The official SDK repeats a request for up to ten hours.

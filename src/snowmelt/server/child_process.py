@@ -27,7 +27,7 @@ from snowmelt.config import Settings
 _log = logging.getLogger("snowmelt.server")
 
 _STOP_TIMEOUT_S = 10.0
-# Shorter than the time for which the service waits for a child that releases its leases.
+# Shorter than `_STOP_TIMEOUT_S`, so that a child ends before the service sends a signal.
 _LEASE_RELEASE_TIMEOUT_S = 5.0
 
 
@@ -36,7 +36,7 @@ def start_child(
 ) -> subprocess.Popen[bytes]:
     """Start a Python module in a child process with these settings.
 
-    With `reads_output`, its standard output is also a pipe.
+    With `reads_output`, the standard output of the child is a pipe.
     """
     environment = config.copy_environment() | settings.to_environment()
     return subprocess.Popen(  # noqa: S603 - modules of this package only
@@ -50,7 +50,7 @@ def start_child(
 def stop_child(child: subprocess.Popen[bytes]) -> None:
     """Close a child's pipe. Send SIGTERM after 10 s and SIGKILL after another 10 s."""
     if child.stdin is not None:
-        # Input that the child has not read is lost.
+        # Ignore the error: a child that has exited does not need its input.
         with contextlib.suppress(BrokenPipeError):
             child.stdin.close()
     for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
@@ -65,10 +65,11 @@ def stop_child(child: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ChildProgram:
-    """A program of this package that a service runs in a child process, and its name in the log.
+    """A program of this package that a service runs in a child process. `name` appears in the log.
 
-    After a death, it is started again after a delay in seconds, which doubles up to the maximum with each
-    further one. A child that has run for `stable_s` counts as successful, so delays begin again.
+    After an exit, the program is started again after `min_delay_s` seconds. The delay doubles with
+    each exit, up to `max_delay_s`. After a run of `stable_s` seconds, the delay starts from the
+    minimum again.
     """
 
     name: str
@@ -80,7 +81,9 @@ class ChildProgram:
 
 
 class ChildSupervisor:
-    """Runs a program while it is needed, and again when it has died. Thread-safe.
+    """Supervisor that runs a program while it is needed, and restarts it after an exit.
+
+    Thread-safe.
 
     The child has the reading end of a pipe, and exits when this process ends for any reason.
     """
@@ -94,7 +97,7 @@ class ChildSupervisor:
         *,
         child: subprocess.Popen[bytes] | None = None,
     ) -> None:
-        """Prepare the supervision. `child` is a running process that another supervisor has released."""
+        """Create a supervisor. `child` is a running process that another one has released."""
         self._program = program
         self._settings = settings
         self._clock = clock
@@ -107,14 +110,14 @@ class ChildSupervisor:
         self._stopped = False
 
     def ensure_running(self) -> None:
-        """Start the child if it is needed, also if it has died."""
+        """Start the child if it is needed and not running."""
         with self._lock:
             if self._stopped or (self._child is not None and self._child.poll() is None):
                 return
             now = self._clock.monotonic()
             if self._child is not None:
                 self._note_death(self._child.returncode, now)
-                # Closes the pipe to it.
+                # Close the pipe to the exited child.
                 stop_child(self._child)
                 self._child = None
             if now < self._not_before or not self._is_needed():
@@ -131,12 +134,15 @@ class ChildSupervisor:
             stop_child(child)
 
     def stop(self) -> None:
-        """End the child for good."""
+        """End the child. Later calls of `ensure_running` do nothing."""
         self._stopped = True
         self.end_child()
 
     def release(self) -> subprocess.Popen[bytes] | None:
-        """Stop the supervision, and return the child, which continues to run, or None."""
+        """Stop the supervision.
+
+        Return the child, which continues to run, or None if there is none.
+        """
         self._stopped = True
         return self._take_child()
 

@@ -36,7 +36,7 @@ _CLOCK_INTERVAL_S = 10.0
 _STATUS_INTERVAL_S = 10.0
 _MIN_RETRY_S, _MAX_RETRY_S = 1.0, 60.0
 
-# The process in a service.
+# Child process of a service that loads the files of pipes.
 FILE_PIPES = ChildProgram("the loader of pipes", "snowmelt.server.file_pipe_process")
 
 
@@ -50,7 +50,10 @@ class CatalogJournal:
         self._clock = clock
 
     def read_attempts(self) -> tuple[int, str | None]:
-        """Return the number of loads that began and did not end, and the only file of the last one."""
+        """Return the number of loads without an end, and the file of the last one.
+
+        The file is None if the last load has several files.
+        """
         with self._database.reading() as connection:
             state = file_pipes.find_file_pipe(connection, self._pipe_id)
         return (0, None) if state is None else (state.attempts or 0, state.attempted_file)
@@ -137,7 +140,7 @@ class PipeThread(threading.Thread):
                 leases.release_lease(connection, self._lease)
 
     def _wait_for_files(self) -> float:
-        """Wait for events of folders, and return how long to wait besides, in seconds."""
+        """Wait for events of folders. Return the remaining time to wait, in seconds."""
         if self._pause_s:
             return self._pause_s
         waited = self._watch is not None and self._watch.wait_for_files(_ROUND_INTERVAL_S)

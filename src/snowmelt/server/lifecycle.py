@@ -41,8 +41,7 @@ class RunningService:
         clock: Clock | None = None,
         site_process: subprocess.Popen[bytes] | None = None,
     ) -> None:
-        # True if the service stopped for a restart, because the follower's site has a different
-        # history.
+        # True if the service stopped for a restart, because replication replaced its history.
         self.starts_again = False
         with contextlib.ExitStack() as undo:
             # Open the ports first, so that a service whose ports are in use creates no folder.
@@ -91,7 +90,7 @@ class RunningService:
             )
             undo.callback(workers.stop)
             self._workers = workers
-            # The process that follows, if the service starts again.
+            # The replication process, for the next service of this process.
             self.site_process: subprocess.Popen[bytes] | None = None
             workers.start()
             self._undo = undo.pop_all()
@@ -118,7 +117,8 @@ class RunningService:
         if not self.starts_again:
             _log.info("the site has another history now; the service starts again")
             self.starts_again = True
-            # It takes seconds to start, and need not: it has written the other history itself.
+            # Keep the replication process: it has written the new history, and takes seconds to
+            # start.
             self.site_process = self._workers.release_site_process()
             self.stop()
 

@@ -45,8 +45,8 @@ def redact_secrets(text: str) -> str:
 class TextLogFormatter(logging.Formatter):
     """Formats log events as lines of text.
 
-    Names of objects in a message may contain line breaks. They are escaped, and lines of tracebacks are
-    indented, so that no client can write a line of its own.
+    Names of objects in a message may contain line breaks. They are escaped, and lines of tracebacks
+    are indented, so that no client can forge a line.
     """
 
     def __init__(self) -> None:

@@ -2,10 +2,9 @@
 
 The process checks for new chunks five times per second, and ends after ten minutes without a load.
 It spends about an eighth of a processor on each table: above about 200,000 rows per second, the
-publications of a table become rarer, and migrations take most of its rows. A backlog of before the first
-load has no limit.
-A process that publishes a table holds a lease for 5 s, so a crashed process delays the next
-publication by at most 5 s.
+publications of a table become rarer, and migrations take most of its rows. Chunks that were
+committed before the first load are published without this limit. A process that publishes a table
+holds a lease for 5 s, so a crashed process delays the next publication by at most 5 s.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _MAX_PAUSE_S = 4.0
 
 
 class PublishingLoop:
-    """Publishes the tables in demand, in rounds."""
+    """Publisher of the tables in demand. Works in rounds."""
 
     def __init__(
         self,
@@ -62,15 +61,16 @@ class PublishingLoop:
         clock: Clock,
         get_cpu_s: Callable[[], float] = time.process_time,
     ) -> None:
-        """`get_cpu_s` returns the CPU time of this process in seconds."""
+        """Create a publisher. `get_cpu_s` returns the CPU time of this process in seconds."""
         self._database = database
         self._publisher = publisher
         self._clock = clock
         self._get_cpu_s = get_cpu_s
-        # CPU time that each table may still spend, and when that was computed.
+        # Remaining CPU time of each table, and the time at which it was computed.
         self._credits: dict[tuple[int, bool], tuple[float, float]] = {}
         self._paused_until: dict[tuple[int, bool], float] = {}
-        # Tables whose backlog of before their first load is published. Until then they have no limit.
+        # Tables whose publications include all chunks from before the first load. Other tables have
+        # no limit of CPU time.
         self._caught_up: set[tuple[int, bool]] = set()
         self._owner = new_lease_owner()
         self._leases: dict[str, tuple[Lease, float]] = {}

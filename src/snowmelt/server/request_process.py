@@ -1,7 +1,7 @@
 """Child processes of a service that handle one request after another.
 
 Requests and responses are length-prefixed messages on standard input and output. An idle process
-stays for five minutes, because its start takes more than a second.
+runs for five more minutes, because a start takes more than a second.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def serve_requests(requests: IO[bytes], responses: IO[bytes]) -> Iterator[bytes]
     def receive() -> None:
         while (message := _read_message(requests)) is not None:
             waiting.put(message)
-        # The service has ended, or no longer needs the result.
+        # The service has ended, or has closed the pipe because it does not need the result.
         os._exit(0)
 
     threading.Thread(target=receive, name="requests", daemon=True).start()
@@ -128,8 +128,8 @@ def serve_requests(requests: IO[bytes], responses: IO[bytes]) -> Iterator[bytes]
         try:
             yield waiting.get(timeout=_IDLE_S)
         except queue.Empty:
-            # Exit directly: a normal exit would abort, because the reading thread holds a lock of
-            # the stream.
+            # Exit directly: a normal exit would abort, because the reading thread holds the
+            # stream's lock.
             os._exit(0)
 
 
@@ -140,8 +140,8 @@ def make_failure(error: Exception, what: str) -> ProcessResponse:
         error = InternalError("The service failed on this request. Its log has the reason.")
     fields = {name: str(value) for name, value in error.fields.items()}
     kind: type[SnowmeltError] = type(error)
-    # The other process creates the error from its message and fields, so it takes a base of the classes
-    # that need more.
+    # The service creates the error from its message and fields. For a class with other arguments,
+    # send the nearest base class.
     while kind.__init__ is not SnowmeltError.__init__:
         kind = cast("type[SnowmeltError]", kind.__base__)
     return ProcessResponse(failure=_Failure(kind.code, str(error), fields))

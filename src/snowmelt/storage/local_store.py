@@ -495,7 +495,7 @@ class LocalStore:
                 succeed without writing them.
             StageUnavailable: If the folder cannot be opened. No sync was attempted.
         """
-        # Another file system may have been mounted at the root meanwhile.
+        # Another file system may have been mounted at the root since `watch_writes`.
         self.watch_writes()
         try:
             self._get_disk_watch().sync()

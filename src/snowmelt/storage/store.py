@@ -38,8 +38,8 @@ class OpenObject(Protocol):
     """An object open for random reads. All reads return bytes of the same version. Not thread-safe.
 
     If the object is replaced or deleted, reads either continue on the old version (local files), or
-    fail. `attributes` are the headers that the store keeps with the object, such as `Content-Type`,
-    and user metadata.
+    fail. `attributes` are the headers that were stored with the object, such as
+    `Content-Type`, and user metadata.
     """
 
     info: ObjectInfo

@@ -56,7 +56,7 @@ MIGRATION_POINTS = (
 )
 
 _USER = "CRASH"
-# Timeout for a machine that runs a dozen other jobs. On an idle machine, seconds are enough.
+# Long timeout, because the harness may run on a machine with many other jobs.
 _STEP_TIMEOUT_S = 600.0
 # Reduce JIT compilation, because these Java processes run only for seconds.
 SHORT_LIVED_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

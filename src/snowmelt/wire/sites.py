@@ -1,10 +1,10 @@
-"""Requests between the sites of a failover group: their paths, and what every client may ask."""
+"""Paths of the requests between the sites of a failover group, and the public state of a site."""
 
 from __future__ import annotations
 
 import msgspec
 
-# Folder of the stage with large states that followers read in pieces.
+# Folder of the stage with large states, which followers read in ranges.
 STATES_FOLDER = "replica-states"
 PULL_PATH = "/v1/snowmelt/replication/pull"
 READ_PATH = "/v1/snowmelt/replication/read"

@@ -1,8 +1,8 @@
 """Messages of the statement API, a subset of Snowflake's SQL API (`POST /api/v2/statements`).
 
-Results are synchronous and in one partition. Values are sent as strings: numbers in decimal
-notation, booleans as `true` and `false`, timestamps as seconds since 1970 with nine decimals,
-`date` as days since 1970, `binary` in hexadecimal notation.
+Results are synchronous and in one partition. Values are sent as strings. Numbers are in decimal
+notation, booleans are `true` and `false`, and `binary` is in hexadecimal notation. Timestamps are
+seconds since 1970 with nine decimals; `date` is days since 1970.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Messages of streaming v1 (specification §2): requests, responses and status codes.
 
-Unknown fields are ignored. The module also has the messages of schema evolution, which is a
-Snowmelt extension, the conversion of columns to and from `table_columns`, and the status codes
-(§2.7).
+Unknown fields are ignored. The module also has the messages of schema evolution (a Snowmelt
+extension) and the status codes (§2.7). It converts columns to and from `table_columns`.
 """
 
 from __future__ import annotations
@@ -139,9 +138,9 @@ class ChannelStatusQuery(msgspec.Struct, omit_defaults=True):
 
     `with_columns` and `encryption_key_id` are Snowmelt extensions. `encryption_key_id` is the key
     with which the channel was opened. It identifies the table even if the table was renamed.
-    `rejected_rows`, another extension, is the number of rows that the client has rejected since it opened
-    the channel, and `last_error` the reason of the last one. `with_replication`, another extension,
-    requests `replicated_row_sequencer`.
+    `rejected_rows` and `with_replication` are extensions, too. `rejected_rows` is the number of
+    rows that the client has rejected since it opened the channel. `last_error` is the reason for
+    the last rejection. `with_replication` requests `replicated_row_sequencer`.
     """
 
     database: str | None = None

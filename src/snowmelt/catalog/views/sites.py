@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -30,12 +29,10 @@ _DIVERGED = model.diverged_changes
 class ReplicaView:
     """State of a secondary, as recorded at the primary.
 
-    `state` is `current`, `catching up`, `copying` (its first state), `silent`, or `not connected`
-    (it has sent no request). `waiting_tokens` is the number of channels whose committed offset
-    token the secondary lacks; None if offset tokens do not wait for it. `behind_s` is the time
-    since the secondary certainly had every row. `rows_behind` is the number of rows that channels
-    have committed since then. Both are 0 if the secondary is current, and None if it never had a
-    state.
+    `state` is `current`, `catching up`, `copying` (its first state), `silent`, or `not connected` (it has
+    sent no request). `waiting_tokens` is the number of channels whose committed offset token it lacks; None
+    if it does not delay offset tokens. `behind_s` is the time since it certainly had every row; 0 if it is
+    current, None if it never had a state.
     """
 
     site: str
@@ -45,7 +42,6 @@ class ReplicaView:
     requested_at: dt.datetime | None = None
     waiting_tokens: int | None = None
     behind_s: float | None = None
-    rows_behind: int | None = None
 
     def measure_silence(self, now: dt.datetime) -> float | None:
         """Return the seconds since the secondary's last request, or None if it has sent none."""
@@ -79,9 +75,9 @@ def list_replicas(
     found = {site: ReplicaView(site, "not connected") for site in group.settings.allowed_sites}
     for slot in list_slots(connection):
         behind = None if slot.point is None else group.point - slot.point
-        waiting = None
+        waiting, oldest_at = None, None
         if slot.protected_from is not None and group.protects_tokens:
-            waiting = _count_waiting_tokens(connection, slot.site)
+            waiting, oldest_at = _find_waiting_tokens(connection, slot.site)
         if (now - slot.requested_at).total_seconds() > MAX_SILENCE_S:
             state = "silent"
         elif behind is None:
@@ -89,15 +85,14 @@ def list_replicas(
         else:
             state = "catching up" if behind or waiting else "current"
         behind_s: float | None = None
-        rows: int | None = None
         if behind is not None:
-            behind_s, rows = 0.0, 0
+            behind_s = 0.0
             if state != "current":
-                since = _find_last_current(connection, slot.site, slot.requested_at, waiting)
+                # It lacks the oldest commit that waits, and may lack all since its last request.
+                since = min(oldest_at or slot.requested_at, slot.requested_at)
                 behind_s = max((now - since).total_seconds(), 0.0)
-                rows = _count_rows_since(connection, since)
         found[slot.site] = ReplicaView(
-            slot.site, state, slot.url, behind, slot.requested_at, waiting, behind_s, rows
+            slot.site, state, slot.url, behind, slot.requested_at, waiting, behind_s
         )
     return [found[site] for site in sorted(found)]
 
@@ -134,32 +129,13 @@ def count_diverged_changes(connection: sa.Connection, since: dt.datetime) -> int
     return connection.execute(query).scalar_one()
 
 
-def _find_last_current(
-    connection: sa.Connection, site: str, requested_at: dt.datetime, waiting: int | None
-) -> dt.datetime:
-    """Return the earlier of the site's last request and the oldest commit that it lacks."""
-    if not waiting:
-        return requested_at
-    oldest = sa.func.min(_CHANNELS.c.last_commit_at, type_=model.UtcTimestamp)
-    at = connection.execute(_select_waiting(site, oldest)).scalar()
-    return requested_at if at is None else min(at, requested_at)
-
-
-def _count_rows_since(connection: sa.Connection, since: dt.datetime) -> int:
-    chunks = model.chunks.c
-    query = sa.select(sa.func.coalesce(sa.func.sum(chunks.rows), 0))
-    return int(connection.execute(query.where(chunks.registered_at >= since)).scalar_one())
-
-
-def _count_waiting_tokens(connection: sa.Connection, site: str) -> int:
-    return int(connection.execute(_select_waiting(site, sa.func.count())).scalar_one())
-
-
-def _select_waiting(site: str, value: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Return a query of a value over the channels whose committed offset token a site lacks."""
+def _find_waiting_tokens(connection: sa.Connection, site: str) -> tuple[int, dt.datetime | None]:
+    """Return how many channels have a committed offset token that a site lacks, and the oldest commit."""
     has_state = sa.and_(_REPORTED.c.channel_id == _CHANNELS.c.channel_id, _REPORTED.c.site == site)
-    return (
-        sa.select(value)
+    query = (
+        sa.select(
+            sa.func.count(), sa.func.min(_CHANNELS.c.last_commit_at, type_=model.UtcTimestamp)
+        )
         .select_from(
             _CHANNELS.join(_TABLES, _TABLES.c.table_id == _CHANNELS.c.table_id).outerjoin(
                 _REPORTED, has_state
@@ -168,3 +144,5 @@ def _select_waiting(site: str, value: sa.ColumnElement[Any]) -> sa.Select[Any]:
         .where(_TABLES.c.dropped_at.is_(None), _CHANNELS.c.offset_token.is_not(None))
         .where(_REPORTED.c.offset_token.is_distinct_from(_CHANNELS.c.offset_token))
     )
+    count, oldest_at = connection.execute(query).one()
+    return count, oldest_at

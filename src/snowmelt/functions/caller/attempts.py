@@ -56,7 +56,7 @@ _INITIAL_DELAY_S, _MAX_RETRY_DELAY_S, _MAX_POLL_DELAY_S = 0.2, 20.0, 5.0
 _POLL_DELAY_FACTOR = 1.5
 # Minimum remaining time for another request.
 _MIN_REQUEST_TIMEOUT_S = 0.05
-# A caller that sees nothing for longer believes that the query hangs.
+# Report a batch that waits for longer, because a user cannot tell a slow query from a hanging one.
 _REPORT_AFTER_S, _REPORT_INTERVAL_S = 5.0, 30.0
 
 _log = logging.getLogger("snowmelt.functions")
@@ -65,8 +65,8 @@ _log = logging.getLogger("snowmelt.functions")
 class RetryState:
     """Retry state of one batch. `method` is the method of the next request.
 
-    `was_connected` says whether this process has had a connection to the service. Without one, retries end
-    sooner, unless the function has a timeout of its own.
+    `was_connected` is True if this process has had a connection to the service. If it is False,
+    retries end sooner, unless the function has a timeout.
     """
 
     def __init__(self, plan: CallPlan, clock: Clock, *, was_connected: bool = False) -> None:

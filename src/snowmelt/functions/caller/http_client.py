@@ -458,7 +458,7 @@ class HttpClient:
             if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
                 raise TlsUntrusted(host=origin, reason=f"no TLS: {error.reason}") from None
             # asyncio replaces the system's error text, so restore it. Resolver errors have negative
-            # numbers and a text of their own.
+            # numbers and already have a text.
             number = error.errno or 0
             known = os.strerror(number) if number > 0 else error.strerror
             raise ConnectFailed(host=origin, reason=known or "no connection") from None

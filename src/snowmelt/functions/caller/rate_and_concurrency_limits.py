@@ -635,7 +635,7 @@ class FailedBatchCache:
         self._folder = folder or ensure_private_folder()
         task = (position.query_id, str(position.stage), str(position.partition))
         self._prefix = make_shared_file_name("failed", *task)
-        # True if the folder has failures. Usually there are none, and batches need no file access.
+        # True if the folder has failures. If it has none, batches need no file access.
         known = [*self._folder.glob(f"{self._prefix}-*")]
         if position.attempt == 0:
             for path in known:

@@ -231,11 +231,13 @@ class RequestSizeLimits:
 
 @dataclass(slots=True)
 class SplitRequest:
-    """A request that was too large. Its size becomes a limit when both halves succeed unsplit.
+    """A request that was too large.
 
-    The cause may be the size of the request, or a large response to some row. A single huge row
-    must not set a limit. Its half is split again, until the row is alone, and therefore does not
-    count.
+    Its size becomes a limit if both halves succeed without a further split.
+
+    The cause may be the size of the request, or a large response to one of its rows. A single huge
+    row must not set a limit. The half with such a row is split further, so the sizes of these
+    requests set no limit.
     """
 
     request: BatchRequest

@@ -1,7 +1,7 @@
 """Bodies of requests and responses.
 
 A request is `{"data": [[number, argument, …], …]}`, a response `{"data": [[number, value], …]}`.
-For callers that request row errors (a Snowmelt extension), the response key `errors` has `[number,
+Callers can request row errors, a Snowmelt extension. The response key `errors` then has `[number,
 code, message]` for each failed row, whose value in `data` is null.
 """
 

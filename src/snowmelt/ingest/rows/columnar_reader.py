@@ -2,8 +2,8 @@
 
 Used only if the result certainly equals that of the row converter. Arrow reads the lines with the
 types of the first line. All lines are converted row by row if a value does not have the type of its
-column, or if Arrow accepts a value that the exact reader rejects. Texts of dates and timestamps are
-parsed in one batch if all have the one unambiguous format.
+column. The same applies if Arrow accepts a value that the exact reader rejects. Texts of dates and
+timestamps are parsed in one batch if all have the one unambiguous format.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _DATE_PATTERN = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 def read_table_columns(
     data: bytes, schema: TableSchema, kernel_reader: KernelReader | None = None
 ) -> pa.Table | None:
-    """Return the rows as a table with the converter's column names, or None if the result may differ.
+    """Return the rows as a table with the converter's column names.
 
-    `kernel_reader` reads bodies of scalars, and returns None for others.
+    Return None if the table could differ from the result of the row converter. `kernel_reader`
+    reads bodies in which all values are scalars. It returns None for other bodies.
     """
     if len(data) < _MIN_COLUMNAR_BYTES or data[:1] != b"{":
         return None
@@ -50,7 +51,10 @@ def read_table_columns(
 
 
 def read_field_columns(data: bytes, kernel_reader: KernelReader | None = None) -> pa.Table | None:
-    """Return the rows as a table independent of the target, or None if the result may differ."""
+    """Return the rows as a table with the names in the body, for evaluation of a pipe.
+
+    Return None if the values could differ from those of the exact reader.
+    """
     fields = (
         parse_any_fields(data[: data.find(b"\n")]) if len(data) >= _MIN_COLUMNAR_BYTES else None
     )
@@ -58,7 +62,7 @@ def read_field_columns(data: bytes, kernel_reader: KernelReader | None = None) -
         return None
     if any(pa.types.is_nested(field.type) for field in fields):
         kernel_reader = None
-        # Arrow also accepts such numbers within other values.
+        # Arrow accepts NaN and Infinity within nested values, but they are not valid JSON.
         if b"NaN" in data or b"Inf" in data:
             return None
     return _read_columns(data, fields, kernel_reader)
@@ -70,7 +74,7 @@ def _read_columns(
     table = None if kernel_reader is None else kernel_reader(data, fields)
     if table is None:
         table = _read_with_arrow(data, fields)
-    # Arrow accepts numbers that are not valid JSON.
+    # Arrow accepts NaN and Infinity, which are not valid JSON.
     if table is None or not all(map(_are_all_finite, table.columns)):
         return None
     for place, field in enumerate(fields):

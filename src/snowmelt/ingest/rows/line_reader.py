@@ -38,7 +38,7 @@ _MAX_INTEGER_DIGITS = 18
 _MIN_PARALLEL_BYTES = 4 << 20
 # The scanner has 32-bit positions.
 _MAX_BYTES = (1 << 31) - 1_000
-# Kinds of values of a numeric field, as kinds of its texts.
+# Table that maps the kind of a number to TEXT, so that the kernel copies the number's digits.
 _NUMBER_AS_TEXT = np.full(16, OTHER, np.uint8)
 _NUMBER_AS_TEXT[[INTEGER, DECIMAL, EXPONENT]] = TEXT
 _NUMBER_AS_TEXT[NULL] = NULL

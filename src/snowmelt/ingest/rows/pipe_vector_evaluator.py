@@ -236,7 +236,7 @@ def call_text_function(
         return pc.binary_join_element_wise(*(each.to_texts() for each in operands), "")
     text = operands[0].to_texts()
     if call.name in {"LOWER", "UPPER"}:
-        # Python's case mapping also has letters with more than two forms.
+        # Python's case mapping of other letters can differ from Arrow's.
         recorder.mark_fallback_rows(pc.invert(pc.string_is_ascii(text)))
     return _TEXT_FUNCTIONS[call.name](text, call.arguments[1:])
 

@@ -73,8 +73,9 @@ class RowRejection(ErrorRow):
 class ConvertedRows:
     """Rows of a request in chunk form, their approximate size, and the number of rejected rows.
 
-    The first 1,000 rejections and the last one are kept, or all of them if the table has an error
-    table. `missing_columns` are the columns that schema evolution would have to add for these rows.
+    `rejected` has the first 999 rejections and the last one, or all of them if the table has an
+    error table. `missing_columns` are the columns that schema evolution would have to add for these
+    rows.
     """
 
     table: pa.Table
@@ -203,7 +204,7 @@ class ConverterPool:
         copy: PipeCopy | None,
         converter: RowConverter,
     ) -> RowConversion | None:
-        """Convert the rows by columns. Return None if the result could differ."""
+        """Convert the rows by columns. Return None if row-by-row conversion could differ."""
         if copy is not None and copy.items is None:
             return None
         # Columns of fields do not distinguish between null and missing fields.
@@ -272,7 +273,11 @@ class ConverterPool:
         converter: RowConverter,
         kernel_reader: KernelReader | None,
     ) -> pa.Table | None:
-        """Evaluate a pipe, mostly by columns. Return None if a row is rejected."""
+        """Evaluate a pipe by columns, and the remaining rows one by one.
+
+        Return None if a row is rejected, or if more than a quarter of the rows need the row
+        evaluator.
+        """
         rows = read_field_columns(data, kernel_reader)
         pipe = VectorPipeEvaluator(copy, schema, self._zone, self._clock)
         made = None if rows is None else pipe.evaluate(rows)
@@ -379,7 +384,7 @@ def _attach_source_lines(rejected: list[RowRejection], data: bytes) -> tuple[Row
 
 _log = logging.getLogger("snowmelt.ingest")
 _MIN_KERNEL_BYTES = 200_000
-# One field for each kernel: numbers and texts.
+# A number and a text, so that the line runs both kernels.
 _WARMUP_LINE = b'{"a":1,"b":""}\n'
 _WARMUP_SCHEMA = TableSchema(
     1, (Column("A", LogicalType.FIXED, 1, precision=1, scale=0), Column("B", LogicalType.TEXT, 2))

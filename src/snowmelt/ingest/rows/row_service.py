@@ -100,9 +100,11 @@ class RowService:
     ) -> Future[OpenRowChannelResponse]:
         """Open a channel, fencing its previous owner. A repeated request has no further effect.
 
-        The future raises PipeNotFound if the pipe does not exist or the role may not insert through it,
-        TooManyChannels if the table's limit is reached, and RowsBusy if the binary encoding of the client
-        is not known yet.
+        Errors of the future:
+
+        * PipeNotFound: The pipe does not exist, or the role may not insert through it.
+        * TooManyChannels: The table has the maximum number of channels.
+        * RowsBusy: The binary encoding of the client is not known yet. Retryable.
 
         Raises:
             RequestMalformed: If the channel name is invalid.
@@ -357,7 +359,7 @@ class RowService:
         """Convert rows. If the table has schema evolution, add the columns that they need.
 
         The current table, and not the cached one, determines which rows are rejected and where they
-        are kept.
+        are stored.
         """
         converted = self._convert(request, target, data)
         if converted.rejected_count:

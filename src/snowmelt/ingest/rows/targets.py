@@ -108,7 +108,7 @@ class PipeTarget:
 
     @property
     def rejection_rules(self) -> tuple[object, ...]:
-        """Properties that determine which rows are rejected, and where they are kept."""
+        """Properties that determine which rows are rejected, and where they are stored."""
         table = self.table
         return table.schema.version, table.schema_evolution, table.error_table_id, self.copy
 

@@ -60,7 +60,7 @@ _Result = TypeVar("_Result")
 
 _THREAD_COUNT = 2
 _PAGE_TIMEOUT_S = 10.0
-# Of the catalog, per page.
+# Maximum time of the catalog reads for one page.
 _READ_TIMEOUT_S = 5.0
 _SQLITE_STEPS = 20_000
 _MAX_FORM_BYTES = 1 << 20
@@ -73,7 +73,7 @@ class ConsoleTooSlow(SnowmeltError, code="console_too_slow", status=503):
 
 
 class Console:
-    """Serves everything below `/console`. It never holds up other requests of the service."""
+    """ASGI application for paths below `/console`. Does not delay other requests."""
 
     def __init__(self, parts: ConsoleParts, *, is_writable: bool) -> None:
         self.parts = parts
@@ -83,11 +83,11 @@ class Console:
         self._streams = LiveStreams(parts.clock)
 
     def end_streams(self) -> None:
-        """End all live pages, for which a service that stops would wait; from any thread."""
+        """End all live pages, so that a stopping service does not wait for them. Thread-safe."""
         self._streams.stop()
 
     def close(self) -> None:
-        """End processes, and wait for the pages that are being made."""
+        """End the child processes, and wait until the current pages are rendered."""
         self.parts.workers.close()
         self.parts.checks.close()
         self._threads.shutdown()
@@ -167,7 +167,7 @@ class Console:
         return _page_response(call, page, session, is_live=route.is_live)
 
     async def _act(self, call: _Call, session: Session, fields: dict[str, str]) -> ServerResponse:
-        """Run an action: a page that waits for other processes, or changes something."""
+        """Run an action: a page that waits for child processes, or changes data."""
         found = find_action(call.path)
         if found is None:
             raise RouteNotFound(path=f"{MOUNT_PATH}{call.path}")
@@ -191,12 +191,12 @@ class Console:
             return self._run(self._show, show, names, call.query, session)
 
         page = await action.run(ActionRequest(self.parts, session, fields, call.query, read))
-        # A page that is also a route changes by itself after its form was sent.
+        # A page that is also a live route is updated after its form was sent.
         route = find_route(call.path)
         return _page_response(call, page, session, is_live=route is not None and route[0].is_live)
 
     async def _find_session(self, call: _Call) -> tuple[Session | None, bool]:
-        """Return the session of a request, and whether its cookie is still to be set."""
+        """Return the session of a request, and True if the response must set its cookie."""
         if call.has_token:
             return await self._open_token_session(call), False
         return await self._run(self._check_cookie, call.get_cookie())
@@ -225,7 +225,7 @@ class Console:
         return Session(self._sessions.begin(principal.user, role, ""), (role,))
 
     async def _handle_command_request(self, call: _Call, receive: Receive) -> ServerResponse | None:
-        """Answer a command: parameters in a JSON body, which a page of another origin cannot send."""
+        """Respond to a request with a JSON body, which pages of other origins cannot send."""
         body = await read_body(receive, _MAX_FORM_BYTES, RequestTooLarge)
         if body is None:
             return None
@@ -244,7 +244,7 @@ class Console:
         return await self._run(self._make_json, call, session)
 
     async def _issue_code(self, call: _Call) -> ServerResponse:
-        """Return a code for `snowmelt console`, which signs its request as clients do."""
+        """Return a login code for `snowmelt console`, which authenticates with a token."""
         if not call.has_token:
             raise AuthenticationFailed(reason="a key-pair JWT or an access key is needed")
         session = await self._open_token_session(call)
@@ -343,7 +343,7 @@ class Console:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sa.Connection]:
-        """Read the catalog, for a limited time."""
+        """Open a read transaction with a limit of `_READ_TIMEOUT_S`."""
         with (
             self.parts.database.reading() as connection,
             _limiting_time(connection, self.parts.clock.monotonic, _READ_TIMEOUT_S),
@@ -381,7 +381,7 @@ class Console:
 
 
 class _Call:
-    """The parts of a request that the console reads."""
+    """Parsed request: method, headers, path, query and cookies."""
 
     def __init__(self, scope: Scope) -> None:
         self.method: str = scope["method"]
@@ -392,7 +392,7 @@ class _Call:
         }
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         text = raw.decode("latin-1").partition("?")[0].removeprefix(MOUNT_PATH)
-        # Percent-encoded: a name may contain a slash.
+        # Keep the percent-encoding, because a name may contain a slash.
         self.path = text or "/"
         self.query_text: str = scope["query_string"].decode("latin-1")
         self.query = dict(parse_qsl(self.query_text))
@@ -412,19 +412,19 @@ class _Call:
 
     @property
     def cookie_name(self) -> str:
-        """Name of the cookie: services on other ports of this host have their own."""
+        """Name of the cookie. Contains the port, because services of a host share cookies."""
         port = self.headers.get("host", "").rpartition(":")[2]
         name = f"snowmelt-console-{port if port.isdigit() else 'default'}"
         return f"__Host-{name}" if self.is_secure else name
 
     @property
     def referring_path(self) -> str:
-        """The path and query of the page whose form this is."""
+        """Path and query of the page from which the form was sent."""
         referrer: str = self.headers.get("referer", "")
         return "/" + referrer.partition("://")[2].partition("/")[2]
 
     def get_cookie(self) -> str:
-        """Return the cookie of the console; empty if there is none."""
+        """Return the session cookie, or an empty string if there is none."""
         try:
             cookies = SimpleCookie(self.headers.get("cookie", ""))
         except CookieError:

@@ -1,4 +1,4 @@
-"""Style sheet and script of the console, with addresses that change with their content."""
+"""Style sheet and script of the console. Their URLs contain a digest of the content."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMES = ("console.css", "console.js")
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file, its content type, and its address below the mount path."""
+    """A file, its content type, and its path below the mount path."""
 
     content: bytes
     content_type: str
@@ -22,7 +22,7 @@ class Asset:
 
 @cache
 def load_asset(name: str) -> Asset:
-    """Return an asset by name."""
+    """Return the asset with this file name."""
     content = resources.files("snowmelt.server.console").joinpath("static", name).read_bytes()
     stem, _, ending = name.rpartition(".")
     digest = hashlib.sha256(content).hexdigest()[:12]
@@ -30,10 +30,10 @@ def load_asset(name: str) -> Asset:
 
 
 def asset_url(name: str) -> str:
-    """Return the address of an asset."""
+    """Return the URL path of an asset."""
     return f"/console{load_asset(name).path}"
 
 
 def find_asset(path: str) -> Asset | None:
-    """Return the asset at a path, None if there is none."""
+    """Return the asset at a path, or None if there is none."""
     return next((each for each in map(load_asset, _NAMES) if each.path == path), None)

@@ -1,4 +1,4 @@
-"""Runs `snowmelt doctor` and `snowmelt check` in child processes, and keeps their last results.
+"""Run `snowmelt doctor` and `snowmelt check` in child processes, and cache their last results.
 
 Each service has its own results, in memory. The first automatic run is due a minute after the service starts.
 """
@@ -40,7 +40,7 @@ class CheckFinding(msgspec.Struct, frozen=True):
 
 
 class InstallationCheck(msgspec.Struct, frozen=True):
-    """A line of `snowmelt doctor`; its `finding` is `ok`, `note` or `wrong`."""
+    """A line of `snowmelt doctor`. Its `finding` is `ok`, `note` or `wrong`."""
 
     finding: str
     what: str
@@ -49,9 +49,9 @@ class InstallationCheck(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CheckResults:
-    """Results of the last run; `checked_at` is None before the first one ends.
+    """Results of the last run. `checked_at` is None until the first run ends.
 
-    `failures` has a sentence for each program that did not finish.
+    `failures` has a sentence for each command that did not finish.
     """
 
     is_running: bool = False
@@ -64,7 +64,7 @@ class CheckResults:
 
 
 class CheckRunner:
-    """Runs the checks of this service, one run at a time. Thread-safe."""
+    """Runner of the checks of this service, one run at a time. Thread-safe."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings

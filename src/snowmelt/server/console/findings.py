@@ -1,6 +1,7 @@
-"""Problems of the installation, each as a sentence with a remedy, the worst first.
+"""Find problems of the installation in the catalog, on the stage and on the disk.
 
-They are found in the catalog, the stage and the disk. `ConsoleParts.finding_sources` adds others.
+Each problem is a sentence with a remedy. The list begins with the most severe ones.
+`ConsoleParts.finding_sources` adds further problems.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _MIGRATIONS = model.migrations
 
 
 def list_findings(page: PageRequest) -> list[ConsoleProblem]:
-    """Return the findings that a role may see, worst first."""
+    """Return the findings that a role may see, the most severe first."""
     found: list[ConsoleProblem] = []
     if page.visibility.is_account_visible:
         found += check_services(page)
@@ -75,7 +76,7 @@ def list_findings(page: PageRequest) -> list[ConsoleProblem]:
 
 
 def check_stage(stage: Store) -> Iterator[ConsoleProblem]:
-    """Check that the stage answers. It may take seconds."""
+    """Check that the stage responds. May take seconds."""
     try:
         stage.head("healthz/probe")
     except (SnowmeltError, OSError) as error:
@@ -88,7 +89,7 @@ def check_stage(stage: Store) -> Iterator[ConsoleProblem]:
 
 
 def check_services(page: PageRequest) -> Iterator[ConsoleProblem]:
-    """Find services that crashed, and clocks that differ."""
+    """Find crashed services, and services whose clocks differ from the catalog's clock."""
     services = list_services(page.connection)
     running = {each.url for each in services if each.is_running(page.now)}
     for service in services:
@@ -141,7 +142,7 @@ def find_quarantined(page: PageRequest) -> Iterator[ConsoleProblem]:
 
 
 def find_late_tables(page: PageRequest) -> Iterator[ConsoleProblem]:
-    """Find tables that had no commit for longer than their FRESHNESS, and who sends their rows."""
+    """Find tables without a commit for longer than their FRESHNESS."""
     for table in list_late_tables(page.connection, page.now, page.visibility)[:_MAX_LISTED]:
         expected = format_duration(table.freshness_s)
         if table.last_commit_at is None:
@@ -172,7 +173,7 @@ def find_late_tables(page: PageRequest) -> Iterator[ConsoleProblem]:
 
 
 def find_late_channels(page: PageRequest) -> Iterator[ConsoleProblem]:
-    """Find tables that are fresh though some of their channels are late."""
+    """Find fresh tables with late channels."""
     late = {each.table_id for each in list_late_tables(page.connection, page.now)}
     query = (
         sa.select(_TABLES.c.table_id, sa.func.count())
@@ -196,7 +197,10 @@ def find_late_channels(page: PageRequest) -> Iterator[ConsoleProblem]:
 
 
 def find_waiting(page: PageRequest) -> Iterator[ConsoleProblem]:
-    """Find tables whose chunks wait for migration for too long."""
+    """Find tables whose oldest chunk has waited too long for migration.
+
+    The limit is 5 × `migrate_max_age_s`, and at least 5 minutes.
+    """
     settings = page.parts.settings
     limit = max(dt.timedelta(seconds=5 * settings.migrate_max_age_s), _MIN_WAIT)
     oldest = sa.and_(
@@ -232,7 +236,7 @@ def find_waiting(page: PageRequest) -> Iterator[ConsoleProblem]:
 
 
 def find_failed_runs(page: PageRequest) -> Iterator[ConsoleProblem]:
-    """Find migrations that failed last, and loads that failed within a day."""
+    """Find tables whose last migration failed, and loads that failed within a day."""
     later = _MIGRATIONS.alias()
     has_later_run = sa.exists().where(
         later.c.table_id == _MIGRATIONS.c.table_id,
@@ -292,7 +296,7 @@ def find_rejecting_loads(page: PageRequest) -> Iterator[ConsoleProblem]:
 
 
 def find_stalled_pipes(page: PageRequest) -> Iterator[ConsoleProblem]:
-    """Find pipes that an error stops, and those with files that they could not load."""
+    """Find pipes that were stopped by an error, and pipes with files that could not be loaded."""
     for pipe in list_stalled_pipes(page.connection, page.visibility)[:_MAX_LISTED]:
         path = href(pipe_path(pipe.name))
         if pipe.last_error is not None:
@@ -313,7 +317,7 @@ def find_stalled_pipes(page: PageRequest) -> Iterator[ConsoleProblem]:
 
 
 def find_stalled_topics(page: PageRequest) -> Iterator[ConsoleProblem]:
-    """Find Kafka topics whose messages wait though nothing commits."""
+    """Find Kafka topics with waiting messages whose partitions had no commit for 5 minutes."""
     stalled: dict[tuple[str, TableName], list[KafkaPartitionView]] = {}
     for each in list_stalled_partitions(page.connection, page.visibility, page.now):
         stalled.setdefault((each.topic, each.table), []).append(each)

@@ -1,4 +1,4 @@
-"""The views of the catalog as JSON: the same rows, filters and cursors as the pages."""
+"""Views of the catalog as JSON, with the rows, filters and cursors of the pages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JsonView: TypeAlias = Callable[[PageRequest], dict[str, object]]
 
 
 def find_view(path: str) -> JsonView | None:
-    """Return the view at a path below `JSON_PATH`, None if there is none."""
+    """Return the view at a path below `JSON_PATH`, or None if there is none."""
     return _VIEWS.get(path)
 
 

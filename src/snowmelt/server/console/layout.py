@@ -1,4 +1,4 @@
-"""The document around each page, and its parts: tables, figures, charts, forms."""
+"""Render the HTML document of a page, and its tables, figures, charts and forms."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SECTIONS = (
     ("Sites", "/sites", "i"),
 )
 _CHART_WIDTH, _CHART_HEIGHT = 600, 90
-# Characters of a token or name in a list; its title has the whole text.
+# Maximum characters of a token or name in a list. The HTML title has the whole text.
 MAX_SHORT = 40
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of a page that the service sends again when it changes."""
+    """A section of a live page. The service sends the section again when its content changes."""
 
     name: str
     content: Html
@@ -47,7 +47,11 @@ Block: TypeAlias = "Html | Region"
 
 @dataclass(frozen=True, slots=True)
 class ConsolePage:
-    """A page: its title, its question, its parts, and equivalent commands, statements and addresses."""
+    """A page of the console.
+
+    `question` is the subtitle: a question that the page answers. `copies` maps labels to equivalent
+    commands, statements and URLs.
+    """
 
     title: str
     question: str
@@ -59,12 +63,12 @@ class ConsolePage:
 
     @property
     def regions(self) -> dict[str, Html]:
-        """The regions by name."""
+        """Regions of the page by name."""
         return {each.name: each.content for each in self.blocks if isinstance(each, Region)}
 
 
 def href(path: str, **query: object) -> str:
-    """Return the address of a page; empty values are left out."""
+    """Return the URL of a page. Omits parameters with empty values."""
     given = {name: str(value) for name, value in query.items() if value not in (None, "", False)}
     return f"{MOUNT_PATH}{path}" + (f"?{urlencode(given)}" if given else "")
 
@@ -90,14 +94,14 @@ def channel_path(table: TableName, channel: str) -> str:
 
 
 def channel_link(table: TableName, channel: str) -> Html:
-    """Return a link to a channel's page; a long name is shortened, with the whole name as title."""
+    """Return a link to a channel's page. Shortens a long name; the title has the whole name."""
     shown = cut(channel, MAX_SHORT)
     title = None if shown == channel else channel
     return tag("a", shown, href=href(channel_path(table, channel)), title=title)
 
 
 def short_code(text: str) -> Html:
-    """Return a token as code, shortened, with the whole text as title and behind a copy button."""
+    """Return a token as shortened code with a copy button. The title has the whole token."""
     shown = cut(text, MAX_SHORT)
     code = tag("code", shown, title=None if shown == text else text)
     return tag("span", code, " ", copy_button(text))
@@ -108,7 +112,7 @@ def table_link(name: TableName | None) -> Html:
     if name is None:
         return Html("–")
     database, schema, table = map(cut, name.display_name)
-    # A narrow column breaks the name at its points.
+    # Allow line breaks after the points of a name, for narrow columns.
     point = Html(".<wbr>")
     return tag("a", database, point, schema, point, table, href=href(table_path(name)))
 
@@ -121,7 +125,7 @@ def link(text: str, path: str, **query: object) -> Html:
 def render_document(
     page: ConsolePage, session: Session | None, *, is_live: bool, path: str
 ) -> bytes:
-    """Return the whole document."""
+    """Return the HTML document of a page."""
     main = tag(
         "main",
         tag("h1", page.title),
@@ -232,12 +236,12 @@ def _render_copies(page: ConsolePage) -> Html:
 
 
 def copy_button(text: str) -> Html:
-    """Return a button that copies a text; it shows with JavaScript only."""
+    """Return a button that copies a text. The button is visible only with JavaScript."""
     return tag("button", "Copy", type="button", data_copy=text, class_="copy", hidden=True)
 
 
 def form(path: str, session: Session, *children: Child, class_: str | None = None) -> Html:
-    """Return a form that is posted with the session's token."""
+    """Return a form that is sent by POST with the session's CSRF token."""
     return tag(
         "form",
         tag("input", type="hidden", name="csrf", value=session.csrf),
@@ -249,7 +253,7 @@ def form(path: str, session: Session, *children: Child, class_: str | None = Non
 
 
 def filter_form(path: str, *children: Child, label: str | None = None) -> Html:
-    """Return a form whose fields become the address of the page. Two forms of one page need labels."""
+    """Return a form that is sent by GET. If a page has two such forms, each needs a label."""
     return tag(
         "form",
         children,
@@ -278,7 +282,7 @@ def choice_field(name: str, label: str, value: str, choices: Iterable[tuple[str,
 def data_table(
     columns: Sequence[str], rows: Iterable[Sequence[Child]], *, caption: str, numeric: str = ""
 ) -> Html:
-    """Return a table; `numeric` names the columns of numbers, separated by commas."""
+    """Return a table. `numeric` has the names of the numeric columns, separated by commas."""
     is_number = [column in numeric.split(",") for column in columns]
     head = tag(
         "tr",
@@ -313,7 +317,7 @@ def data_table(
 
 
 def pager(path: str, cursor: str | None, query: Mapping[str, str]) -> Html:
-    """Return the link to the next page, and to the first one."""
+    """Return links to the next and the first page of a list."""
     given = {name: value for name, value in query.items() if name != "after"}
     parts = []
     if query.get("after"):
@@ -324,7 +328,7 @@ def pager(path: str, cursor: str | None, query: Mapping[str, str]) -> Html:
 
 
 def figures(items: Iterable[tuple[str, Child, str]]) -> Html:
-    """Return figures as (name, value, note)."""
+    """Return a list of figures, each given as (name, value, note)."""
     return tag(
         "dl",
         (
@@ -336,7 +340,7 @@ def figures(items: Iterable[tuple[str, Child, str]]) -> Html:
 
 
 def bar_chart(values: Sequence[float], *, title: str, unit: str, labels: Sequence[str]) -> Html:
-    """Return a bar chart with its values in a table behind it."""
+    """Return a bar chart, and a collapsed table with its values."""
     if not values or max(values) <= 0:
         return tag("p", f"{title}: none in this time.", class_="empty")
     most = max(values)
@@ -381,13 +385,13 @@ def bar_chart(values: Sequence[float], *, title: str, unit: str, labels: Sequenc
 
 
 def empty(sentence: str, *lines: str) -> Html:
-    """Return an empty state: a sentence, and the commands that fill the list."""
+    """Return the text for an empty list: a sentence, and commands that create an entry."""
     commands = tag("pre", tag("code", "\n".join(lines))) if lines else EMPTY
     return tag("div", tag("p", sentence), commands, class_="empty")
 
 
 def age(at: dt.datetime | None, now: dt.datetime) -> Html:
-    """Return how long ago an instant was, with the instant itself."""
+    """Return the age of a timestamp, with the timestamp as title."""
     if at is None:
         return Html("never")
     utc = at.astimezone(dt.UTC)
@@ -400,7 +404,7 @@ def age(at: dt.datetime | None, now: dt.datetime) -> Html:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """Return a duration in the unit that fits it."""
+    """Return a duration in the largest suitable unit."""
     if seconds is None:
         return "–"
     seconds = max(seconds, 0.0)
@@ -417,7 +421,7 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_number(number: float | None) -> str:
-    """Return a number with separators; large ones with a unit."""
+    """Return a number with thousands separators, or from 10 million on with a unit prefix."""
     if number is None:
         return "not known"
     if abs(number) >= 1e7:
@@ -430,14 +434,14 @@ def format_number(number: float | None) -> str:
 
 
 def format_quantity(number: float | None, noun: str) -> str:
-    """Return a number with its noun, which gets an s unless the number is 1. None is a dash."""
+    """Return a number and its noun, in the plural unless the number is 1. None becomes a dash."""
     if number is None:
         return f"– {noun}s"
     return f"{format_number(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def format_bytes(size: float | None) -> str:
-    """Return a size in bytes."""
+    """Format a size in bytes."""
     if size is None:
         return "–"
     for factor, unit in _UNITS:
@@ -447,7 +451,7 @@ def format_bytes(size: float | None) -> str:
 
 
 def state_mark(state: str) -> Html:
-    """Return a state as a word with a shape; never by color alone."""
+    """Return a state as a word with a shape, so that its color is not the only sign."""
     kind = {
         "committed": "ok",
         "fine": "ok",
@@ -479,5 +483,5 @@ def state_mark(state: str) -> Html:
 
 
 def panel(title: str, *children: Child) -> Html:
-    """Return a part of a page under its own heading."""
+    """Return a section of a page with a heading."""
     return tag("section", tag("h2", title), join(*children), class_="panel")

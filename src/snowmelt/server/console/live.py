@@ -1,7 +1,7 @@
-"""Live regions by server-sent events: render a page again, and send the regions that changed.
+"""Live regions by server-sent events: render a page repeatedly, and send the changed regions.
 
-Browsers with the same page and role share the rendered regions. With many browsers, pages are rendered
-less often, so that all of them together use a small share of one processor.
+Browsers with the same page and role share the rendered regions. Many different pages are rendered
+less often, so that rendering takes at most 5 % of one processor.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger("snowmelt.server")
 MAX_STREAMS = 200
 _MIN_INTERVAL_S = 1.0
 _MAX_INTERVAL_S = 60.0
-# Share of one processor for all streams.
+# Share of one processor for rendering the pages of all streams.
 _SHARE = 0.05
 _COMMENT_INTERVAL_S = 15.0
 _RETRY_MS = 2_000
@@ -43,7 +43,7 @@ class _Shared:
 
 
 class LiveStreams:
-    """All open streams of a service; used in its event loop only."""
+    """Open streams of a service. Must be used in the event loop of the service, except `stop`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -54,13 +54,13 @@ class LiveStreams:
         self._seconds_per_page = 0.01
 
     def stop(self) -> None:
-        """End all streams; from any thread. A service that stops would wait for them."""
+        """End all streams, so that a stopping service does not wait for them. Thread-safe."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stopping.set)
 
     @property
     def interval_s(self) -> float:
-        """Seconds between two makings of a page."""
+        """Seconds between two renderings of a page."""
         needed = self._seconds_per_page * len(self._shared) / _SHARE
         return min(max(needed, _MIN_INTERVAL_S), _MAX_INTERVAL_S)
 
@@ -72,17 +72,17 @@ class LiveStreams:
         receive: Receive,
         send: Send,
     ) -> None:
-        """Send regions of a page until the browser goes, its session ends, or the service stops.
+        """Send regions until the browser disconnects, its session ends, or the service stops.
 
         Args:
-            key: Role and page, whose regions are the same for all streams with this key.
-            make: Makes the regions.
+            key: Role and page. Streams with the same key share the rendered regions.
+            make: Renders the regions.
             check: Returns False if the session has ended.
-            receive: Receives the message that the browser has disconnected.
-            send: Sends the messages of the response.
+            receive: Function of ASGI that receives the message about the disconnect.
+            send: Function of ASGI that sends the messages of the response.
 
         Raises:
-            ServiceBusy: If too many streams are open.
+            ServiceBusy: If `MAX_STREAMS` streams are open.
         """
         if self._streams >= MAX_STREAMS:
             raise ServiceBusy(reason=f"{MAX_STREAMS} live pages are open. Reload by hand")
@@ -120,7 +120,8 @@ class LiveStreams:
             try:
                 is_valid = await check()
             except SnowmeltError as error:
-                # The response has begun: it cannot become an error. Send nothing until a check succeeds.
+                # The response has started, so it cannot become an error response. Send nothing
+                # until a check succeeds.
                 _log.warning("console: cannot check the session of a live page: %s", error)
                 await self._wait(disconnected, stopping)
                 continue
@@ -138,7 +139,7 @@ class LiveStreams:
                 await send(_event(f"event: regions\ndata: {json.dumps(changed)}\n\n"))
                 said_at = now
             elif now - said_at > _COMMENT_INTERVAL_S:
-                # Proxies close connections on which nothing passes.
+                # Send a comment, because proxies close idle connections.
                 await send(_event(": still here\n\n"))
                 said_at = now
             await self._wait(disconnected, stopping)
@@ -152,7 +153,7 @@ class LiveStreams:
     ) -> Mapping[str, str]:
         async with shared.lock:
             began = self._clock.monotonic()
-            # A little less, so that streams of one page share each making.
+            # Slightly less than the interval, so that streams of one page share each rendering.
             if began - shared.made_at >= self.interval_s * 0.9:
                 try:
                     shared.regions = await make()

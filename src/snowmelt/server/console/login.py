@@ -1,4 +1,4 @@
-"""The ways into the console: an access key, the code of `snowmelt console`, open on this machine."""
+"""Login to the console: by access key, by code of `snowmelt console`, or none on this machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def log_in_with_key(
     """Return a session for an access key and its secret.
 
     Raises:
-        AuthenticationFailed: If there is no such key, or the connection would show the secret to others.
+        AuthenticationFailed: If key or secret is wrong, or a service on a network has no TLS.
         RoleNotGranted: If the user does not have the role.
     """
     if not (parts.settings.listens_on_loopback or parts.settings.tls_cert):
@@ -62,10 +62,10 @@ def log_in_with_key(
 
 
 def find_credential(authorization: str, token_type: str) -> str:
-    """Return the fingerprint or access key of a token that was verified before.
+    """Return the key fingerprint or access key ID of an already verified token.
 
     Raises:
-        AuthenticationFailed: If it is a token of another kind.
+        AuthenticationFailed: If the token is neither a key-pair JWT nor an access key.
     """
     token = authorization.partition(" ")[2].strip()
     if token_type == "PROGRAMMATIC_ACCESS_TOKEN":  # noqa: S105 - a kind of token
@@ -79,7 +79,7 @@ def find_credential(authorization: str, token_type: str) -> str:
 
 
 def make_login_page(error: str | None, target: str) -> ConsolePage:
-    """Return the page with the ways in; `target` is shown after the login."""
+    """Return the login page. After the login, the browser is redirected to `target`."""
     failure = tag("p", error, class_="error", role="alert") if error else EMPTY
     next_field = tag("input", type="hidden", name="next", value=target)
     by_key = tag(
@@ -123,7 +123,7 @@ def make_login_page(error: str | None, target: str) -> ConsolePage:
 
 
 def local_target(target: str) -> str:
-    """Return an address to go to after the login, which is one of the console."""
+    """Return `target` if it is a path of the console, else the path of the overview."""
     is_ours = target == MOUNT_PATH or target.startswith((f"{MOUNT_PATH}/", f"{MOUNT_PATH}?"))
     unsafe = "\\" in target or any(ord(each) < ord(" ") for each in target)
     return target if is_ours and not unsafe else f"{MOUNT_PATH}/"

@@ -26,9 +26,11 @@ EMPTY = Html("")
 
 
 def tag(element: str, *children: Child, **attributes: str | int | bool | None) -> Html:
-    """Return an element; `class_` and `for_` lose the underscore, others become hyphens.
+    """Return an element.
 
-    None and False leave an attribute out; True has no value.
+    A trailing underscore of an attribute name (`class_`, `for_`) is removed. Other underscores
+    become hyphens. An attribute with the value None or False is omitted; True sets it without a
+    value.
     """
     parts = [element]
     for name, value in attributes.items():
@@ -43,7 +45,7 @@ def tag(element: str, *children: Child, **attributes: str | int | bool | None) -
 
 
 def join(*children: Child) -> Html:
-    """Return children as markup: texts escaped, None left out."""
+    """Return children as markup. Escapes texts and omits None."""
     written = []
     for child in children:
         if child is None:
@@ -58,14 +60,14 @@ def join(*children: Child) -> Html:
 
 
 def escape(text: str) -> Html:
-    """Return escaped text, with invisible characters as code points."""
+    """Escape a text, and replace invisible characters by their code points."""
     if not text.isprintable():
         text = "".join(map(_make_visible, text))
     return Html(html.escape(text))
 
 
 def cut(text: str, limit: int = _MAX_CELL_CHARACTERS) -> str:
-    """Return a text of at most `limit` characters, with an ellipsis if it was longer."""
+    """Cut a text to at most `limit` characters. A shortened text ends with an ellipsis."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

@@ -1,4 +1,4 @@
-"""First records of an object, read without the engine of SELECT, which takes seconds to start."""
+"""Read the first records of an object without the S3 Select engine, which starts slowly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _ROWS = 5
 _MAX_BYTES = 64 * 1024
 _MAX_CHARACTERS = 1_000
-# Values stay as they are written: a number keeps its digits.
+# Keep values as written, so that numbers keep their digits.
 _read_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _read_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _read_value = msgspec.json.Decoder(msgspec.Raw).decode
@@ -33,7 +33,10 @@ _read_string = msgspec.json.Decoder(str).decode
 def read_first_records(
     source: ObjectSource, form: str, *, header: str, delimiter: str, compression: str | None
 ) -> tuple[list[str], list[list[str]]]:
-    """Return columns and first records. `header` is `use`, `ignore` or `none`, for CSV."""
+    """Return the columns and the first records of an object.
+
+    `header` is the header mode of a CSV object: `use`, `ignore` or `none`.
+    """
     file = ObjectFile(source)
     if form == "parquet":
         return _read_parquet(file)
@@ -65,9 +68,9 @@ def _read_parquet(file: ObjectFile) -> tuple[list[str], list[list[str]]]:
 
 
 def _to_texts(array: pa.Array) -> list[str]:
-    """Return the values of a Parquet column. Bytes are hexadecimal digits, nested values are JSON."""
+    """Return a Parquet column as text: bytes in hexadecimal, nested values as JSON."""
     try:
-        # Python's times have no nanoseconds.
+        # Convert in Arrow, because Python's timestamps have no nanoseconds.
         values = array.cast(pa.string()).to_pylist()
     except pa.ArrowException:
         values = [_to_text(value) for value in to_python_values(array)]
@@ -80,12 +83,12 @@ def _read_json(text: str) -> tuple[list[str], list[list[str]]]:
     except msgspec.DecodeError:
         with suppress(msgspec.DecodeError):
             return _to_table([bytes(_read_value(text))])
-    # It is longer than what was read.
+    # The first value is longer than the bytes that were read.
     return ["text"], [[text[:_MAX_CHARACTERS]]]
 
 
 def _to_table(records: Iterable[str | bytes]) -> tuple[list[str], list[list[str]]]:
-    """Return the columns of JSON records, and their values as they are written."""
+    """Return the columns of JSON records, and their values as written."""
     found = [_split_fields(each) for each in records]
     columns = list(dict.fromkeys(name for record in found for name in record))
     return columns, [[record.get(name, "") for name in columns] for record in found]

@@ -1,4 +1,4 @@
-"""Input of a page: session, visibility of its role, catalog and parameters."""
+"""Input of a page: session, visible objects of its role, catalog and parameters."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleProblem:
-    """A problem: what happened to which object, since when, and what to do.
+    """A problem of the installation: a sentence, its time, and a remedy.
 
-    `severity` is `wrong` or `note`; `path` is the address of the page with the details. `has_duration` is True if
-    the sentence has the time since then, which is not repeated.
+    `severity` is `wrong` or `note`. `path` is the path of the page with the details. `has_duration`
+    is True if the sentence states the duration, which the page then does not add.
     """
 
     severity: str
@@ -62,7 +62,7 @@ class ConsoleParts:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A request for a page, inside one read transaction."""
+    """A request for a page, with the connection of one read transaction."""
 
     parts: ConsoleParts
     session: Session
@@ -73,23 +73,23 @@ class PageRequest:
     now: dt.datetime
 
     def get(self, name: str, default: str = "") -> str:
-        """Return a parameter of the address."""
+        """Return a parameter of the URL."""
         return self.query.get(name, default)
 
     @property
     def cursor(self) -> str | None:
-        """The cursor of a list; None for its first page."""
+        """The cursor of a list, or None for its first page."""
         return self.query.get("after") or None
 
     def not_found(self, kind: str, name: object) -> PageNotFound:
-        """Return the error for an object that does not exist, or that the role may not see."""
+        """Return the error for an object that does not exist or that the role may not see."""
         return PageNotFound(
             kind=kind, name=str(name)[:200], role=to_display_name(self.session.role)
         )
 
     @property
     def table_name(self) -> TableName:
-        """The table that the path names."""
+        """Full name of the table in the path."""
         return TableName(*self.names[:3])
 
 

@@ -1,9 +1,8 @@
 """Checks of requests to the console, and the security headers of its responses.
 
-A page of another origin can send requests with the cookie of a person who is logged in. Requests that
-change something must come from a page of this host and carry the token of the session. The browser
-reports the origin of a request in `Sec-Fetch-Site`, or in `Origin` where the connection is not
-trustworthy.
+A page of another origin can send requests with the cookie of a logged-in user. Requests that change
+data must come from a page of this host and contain the CSRF token of the session. Browsers send the
+origin of a request in `Sec-Fetch-Site`, or in `Origin` if the connection is not trustworthy.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ class UnsupportedFormType(UserError, code="form_type_refused", status=415):
 
 
 def check_origin(headers: Mapping[str, str], *, changes: bool) -> None:
-    """Reject a request of a page of another origin.
+    """Reject a request from a page of another origin.
 
-    `changes` also rejects a request that does not tell where it comes from.
+    With `changes`, a request without information about its origin is rejected too.
 
     Raises:
-        OriginNotAllowed: If the request comes from elsewhere.
+        OriginNotAllowed: If the origin is another one, or is required and missing.
     """
     host = headers.get("host", "")
     site = headers.get("sec-fetch-site", "")
@@ -62,7 +61,7 @@ def check_origin(headers: Mapping[str, str], *, changes: bool) -> None:
 
 
 def parse_form(headers: Mapping[str, str], body: bytes) -> dict[str, str]:
-    """Return the fields of a form; the last value of a name counts.
+    """Return the fields of a form. Of repeated fields, the last one applies.
 
     Raises:
         UnsupportedFormType: If the body is not a form.

@@ -1,8 +1,9 @@
-"""Sessions of the console: who is logged in, as which role, and until when.
+"""Sessions of the console: user, role and expiration of a login.
 
-A session is a sealed cookie, which every service with the master key reads. It ends 8 hours after the
-login, after an hour without a request, at logout, and when its user, role or key is gone. A service
-remembers logouts until the session would have expired.
+A session is an encrypted cookie that every service with the master key can read. A session ends 8
+hours after the login, after an hour without a request, or at logout. It also ends when its user,
+its key or the grant of its role is removed. A service stores logouts in memory until the session
+would have expired.
 """
 
 from __future__ import annotations
@@ -31,39 +32,39 @@ OPEN_USER = ""
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A valid session. `user` is empty if the console is open on this machine."""
+    """A valid session. `user` is empty if the console needs no login on this machine."""
 
     token: ConsoleToken
     roles: tuple[str, ...]
 
     @property
     def user(self) -> str:
-        """The user."""
+        """Name of the user."""
         return self.token.user
 
     @property
     def role(self) -> str:
-        """The role whose privileges count."""
+        """The role whose privileges apply."""
         return self.token.role
 
     @property
     def csrf(self) -> str:
-        """The token that forms of this session carry."""
+        """CSRF token that forms of this session must contain."""
         return hashlib.sha256(b"csrf\0" + self.token.session_id.encode()).hexdigest()
 
     def accepts_csrf(self, given: str) -> bool:
-        """Return True if a form carries the token of this session."""
+        """Return True if this is the CSRF token of the session."""
         return hmac.compare_digest(given.encode(), self.csrf.encode())
 
 
 class Sessions:
-    """Opens, checks and ends sessions. Thread-safe."""
+    """Manager of sessions: creates, checks and ends them. Thread-safe."""
 
     def __init__(self, keyring: KeyRing, clock: Clock) -> None:
         self._keyring = keyring
         self._clock = clock
         self._lock = threading.Lock()
-        # IDs of ended sessions and of used codes, until their time is over.
+        # IDs of ended sessions and of used codes, with their times of expiration.
         self._ended: dict[str, float] = {}
 
     def begin(self, user: str, role: str, credential: str) -> ConsoleToken:
@@ -72,18 +73,18 @@ class Sessions:
         return ConsoleToken(secrets.token_urlsafe(24), user, role, credential, now, now)
 
     def seal(self, token: ConsoleToken) -> str:
-        """Return the cookie of a session."""
+        """Return the cookie value of a session."""
         return encryption_keys.seal_console_token(self._keyring, token)
 
     def renew(self, session: Session) -> ConsoleToken | None:
-        """Return the session with a later end of its idle time; None if it is not due."""
+        """Return the session with a new idle timeout, or None within 5 minutes of the last one."""
         now = self._now()
         if now < session.token.seen_at + RENEW_AFTER_S:
             return None
         return msgspec.structs.replace(session.token, seen_at=now)
 
     def switch_role(self, session: Session, role: str) -> ConsoleToken:
-        """Return the session in another role.
+        """Return the session with another role.
 
         Raises:
             RoleNotGranted: If the user does not have the role.
@@ -97,7 +98,7 @@ class Sessions:
         self._remember(token.session_id, token.began_at + SESSION_S)
 
     def check(self, connection: sa.Connection, cookie: str, *, is_open: bool) -> Session | None:
-        """Return the session of a cookie; None if it is not valid, or not any longer.
+        """Return the session of a cookie, or None if it is invalid or has ended.
 
         `is_open` allows sessions without a user.
         """
@@ -122,14 +123,14 @@ class Sessions:
         return Session(token, roles)
 
     def issue_code(self, user: str, role: str, credential: str) -> str:
-        """Return a code that opens one session within a minute."""
+        """Return a code that can be redeemed for one session within a minute."""
         return encryption_keys.seal_console_code(self._keyring, self.begin(user, role, credential))
 
     def redeem_code(self, code: str) -> ConsoleToken:
-        """Return the new session of a code.
+        """Create a session for a code.
 
         Raises:
-            AuthenticationFailed: If the code is invalid, expired, or used before.
+            AuthenticationFailed: If the code is invalid, expired or already used.
         """
         token = encryption_keys.parse_console_code(self._keyring, code)
         if token is None or self._now() >= token.began_at + CODE_S:
@@ -155,7 +156,7 @@ class Sessions:
 
 
 def has_users(connection: sa.Connection) -> bool:
-    """Return True if some user can log in: without any, the console on loopback is open."""
+    """Return True if any user has a key. Without keys, the console on loopback needs no login."""
     users = access_control.list_users(connection)
     return any(user.fingerprints for user in users) or bool(
         encryption_keys.list_access_keys(connection)

@@ -1,4 +1,4 @@
-"""Problems of a failover group, with the remedies of the runbook."""
+"""Find problems of a failover group. The remedies are those of the runbook."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DAY = dt.timedelta(days=1)
 
 
 def list_site_problems(page: PageRequest) -> Iterator[ConsoleProblem]:
-    """Yield the problems of the failover group, as this site sees them."""
+    """Yield the problems of the failover group that this site can detect."""
     group = find_group(page.connection)
     if group is None:
         return

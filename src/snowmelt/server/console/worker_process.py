@@ -1,4 +1,4 @@
-"""A process of the console: runs SELECTs on objects, replays rejected rows, and traces rows."""
+"""Child process of the console: runs SELECTs on objects, replays rejected rows, and traces rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from snowmelt.storage.store_factory import open_store
 _NICE = 5
 _MAX_RESULT_BYTES = 4 * 1024 * 1024
 _MAX_LINE_CHARACTERS = 10_000
-# Each log is an object of the warehouse.
+# Maximum number of call logs to read. Each one is an object in the warehouse.
 _MAX_CALL_LOGS = 1_000
 _MAX_FAILED_CALLS = 50
 _clock = SystemClock()
@@ -50,7 +50,7 @@ _Task: TypeAlias = SelectTask | PreviewTask | ReplayTask | TraceTask | CallsTask
 
 
 def run_tasks(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> None:
-    """Run the tasks of `requests` until it ends, or none has come for five minutes."""
+    """Run the tasks in `requests` until it ends or no task arrives for five minutes."""
     os.nice(_NICE)
     database = open_and_upgrade_database(settings.catalog_url)
     mounts = mount_backends(database, _clock, settings.s3_backend)
@@ -112,7 +112,7 @@ def _open_bucket(registry: BucketRegistry, task: SelectTask | PreviewTask) -> Bu
 
 
 def _run(settings: Settings, bucket: Bucket, task: SelectTask, sql: str) -> SelectResult:
-    # Here, not above: a replay needs none of it.
+    # Imported here, because other tasks do not need the S3 Select engine.
     from snowmelt.select.execution.engine import open_select
     from snowmelt.select.request import (
         CsvInput,
@@ -161,7 +161,7 @@ def _run(settings: Settings, bucket: Bucket, task: SelectTask, sql: str) -> Sele
 
 
 def run_replay(settings: Settings, database: Database, task: ReplayTask) -> str:
-    """Replay the rejected rows of a table; return what happened in sentences."""
+    """Replay the rejected rows of a table. Return the result as sentences."""
     from snowmelt.client.client import Client
     from snowmelt.loaders.error_replay import ErrorReplay, ErrorTableReadContext, ReplayOptions
 
@@ -248,6 +248,6 @@ if __name__ == "__main__":
 
     _settings = Settings.load()
     configure_logging(_settings)
-    # With the compiled kernels of the service.
+    # Use the kernels that the service has compiled.
     set_numba_cache_dir(_settings.data_dir / "compiled")
     run_tasks(_settings, sys.stdin.buffer, sys.stdout.buffer)

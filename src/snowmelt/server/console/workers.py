@@ -41,7 +41,7 @@ class SelectTask(msgspec.Struct, tag="select"):
 
 
 class PreviewTask(msgspec.Struct, tag="preview"):
-    """The first records of an object, read without the engine of SELECT, which takes seconds to start."""
+    """Request for the first records of an object, without starting the S3 Select engine."""
 
     roles: list[str]
     bucket: str
@@ -58,7 +58,7 @@ class PreviewResult(msgspec.Struct):
 
 
 class SelectResult(msgspec.Struct):
-    """The first records of a SELECT as JSON, and what was read."""
+    """The first records of a SELECT as JSON, with sizes and duration."""
 
     rows: list[str]
     is_complete: bool
@@ -68,7 +68,7 @@ class SelectResult(msgspec.Struct):
 
 
 class ReplayTask(msgspec.Struct, tag="replay"):
-    """A replay of rejected rows through the service at `url`; without token only shown."""
+    """A replay of rejected rows through the service at `url`. Without a token: a dry run."""
 
     table: str
     url: str
@@ -76,7 +76,10 @@ class ReplayTask(msgspec.Struct, tag="replay"):
 
 
 class TraceTask(msgspec.Struct, tag="trace"):
-    """A trace in a table: of a channel (with a token or its last commits), or of the rows of a condition."""
+    """A trace in a table: of the rows that satisfy `condition`, or else of a channel.
+
+    Without `token`, the last commits of the channel are traced.
+    """
 
     table: str
     channel: str
@@ -86,14 +89,14 @@ class TraceTask(msgspec.Struct, tag="trace"):
 
 
 class CallsTask(msgspec.Struct, tag="calls"):
-    """Calls of these external functions since a day; None stands for all functions."""
+    """Request for the calls of external functions since a day. None: all functions."""
 
     functions: list[str] | None
     since: dt.date
 
 
 class FunctionCalls(msgspec.Struct):
-    """Totals of the calls of one function. A batch with more than one attempt was retried."""
+    """Totals of the calls of one function. `retried` counts batches with several attempts."""
 
     function: str
     batches: int = 0
@@ -108,7 +111,7 @@ class FunctionCalls(msgspec.Struct):
 
 
 class FailedCall(msgspec.Struct):
-    """A batch that failed."""
+    """A failed batch of an external function."""
 
     function: str
     batch_id: str
@@ -120,7 +123,10 @@ class FailedCall(msgspec.Struct):
 
 
 class CallsResult(msgspec.Struct):
-    """Calls by function, and the newest failed batches. `is_complete` is False if older records were left out."""
+    """Calls by function, and the newest failed batches.
+
+    `is_complete` is False if older records were omitted.
+    """
 
     functions: list[FunctionCalls]
     failed: list[FailedCall]
@@ -128,7 +134,7 @@ class CallsResult(msgspec.Struct):
 
 
 class ConsoleWorkers:
-    """Runs tasks in at most two processes. Thread-safe."""
+    """Runner of tasks in at most two child processes. Thread-safe."""
 
     def __init__(self, settings: Settings, authenticator: Authenticator) -> None:
         self.url = ""
@@ -178,7 +184,7 @@ class ConsoleWorkers:
         return msgspec.json.decode(body, type=CallsResult)
 
     async def replay(self, session: Session, table: str, *, is_dry: bool) -> str:
-        """Replay the rejected rows of a table as the user of a session; return what happened.
+        """Replay the rejected rows of a table as the user of a session. Return the result as text.
 
         Raises:
             SnowmeltError: If it fails.
@@ -198,7 +204,7 @@ class ConsoleWorkers:
         return msgspec.json.decode(body, type=str)
 
     def close(self) -> None:
-        """End the processes; tasks that run fail."""
+        """End the processes. Running tasks fail."""
         with self._lock:
             self._closed = True
             processes = [*self._idle, *self._busy]
@@ -216,7 +222,7 @@ class ConsoleWorkers:
                 reason=f"{_MAX_PROCESSES} tasks of the console run and {_MAX_WAITING_TASKS} wait. Run"
                 " it again in a minute, or run it in a terminal"
             )
-        # Only the loop changes it.
+        # Only the event loop accesses this counter.
         self._task_count += 1
         try:
             return await loop.run_in_executor(
@@ -247,7 +253,7 @@ class ConsoleWorkers:
         return response.get_body()
 
     def _take_process(self) -> tuple[RequestProcess, bool]:
-        """Return an idle process, or a new one; True for a new one."""
+        """Return a process, and True if it is new. Prefers an idle one."""
         with self._lock:
             found = self._idle.pop() if self._idle else None
         if found is not None and not found.is_running():

@@ -126,8 +126,9 @@ def parse_commit_request(body: bytes, table: TableRecord) -> CommitRequest | Pro
         requirements = [dict(each) for each in message["requirements"]]
         updates = [dict(each) for each in message["updates"]]
         if any(update["action"] in _PROPERTY_UPDATES for update in updates):
+            changes = _read_property_changes(updates)
             _check_requirements(requirements, table, ())
-            return _read_property_changes(updates)
+            return changes
         snapshots = _read_snapshots(updates)
         return CommitRequest(_check_requirements(requirements, table, snapshots), snapshots)
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
@@ -213,7 +214,13 @@ def _check_requirements(
                 raise CommitNotSupported(
                     what=f"Reference {str(each['ref'])[:100]}", instead="branch main only"
                 )
-            if snapshots and each["snapshot-id"] != parent_id:
+            if not snapshots:
+                # No lock on the rows would hold it until the properties are written.
+                raise CommitNotSupported(
+                    what="Requirement assert-ref-snapshot-id of a commit that changes properties",
+                    instead="assert-table-uuid",
+                )
+            if each["snapshot-id"] != parent_id:
                 raise EngineCommitInvalid(
                     reason=f"it requires that main is snapshot {each['snapshot-id']}, but its "
                     f"snapshot has the parent {parent_id}"

@@ -53,8 +53,9 @@ class IdempotentRequests:
 
         Returns the response to the first request if that was rejected.
 
-        `change` receives a function that records the success in a transaction of the change, and
-        returns False if another request with the key has made the change. Its call is optional.
+        `change` receives a function that records the success in a transaction of the change. This
+        function returns False if another request with the key has made the change. Calling it is
+        optional.
 
         Raises:
             IdempotencyKeyReused: If the key belongs to another request.

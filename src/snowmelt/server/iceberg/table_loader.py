@@ -1,7 +1,7 @@
 """Response to loadTable: the newest published snapshot, with credentials for its files.
 
-A load does not wait for rows that are not committed. It waits a few seconds only if the last
-publication is old, because no engine has loaded the table recently.
+A load does not wait for rows that are not committed. It waits only if the last publication is old,
+because no engine has loaded the table recently: for at most 5 s, or 20 s for the first publication.
 """
 
 from __future__ import annotations
@@ -169,10 +169,10 @@ class TableLoader:
                 return loaded
 
     def load_after_commit(self, identity: EngineIdentity, address: TableAddress) -> LoadedTable:
-        """Return a publication with all native commits, or an older one after a wait of seconds.
+        """Return a publication with all native commits, or an older one after `_MAX_WAIT_S`.
 
         Raises:
-            TableNotFound: If the table was dropped meanwhile.
+            TableNotFound: If the table was dropped during the wait.
             ServiceBusy: If there is no readable publication yet.
         """
         began = self._clock.monotonic()

@@ -1,6 +1,6 @@
 """Replication in a service.
 
-`routes`: the requests of other sites.
-`site_process`: the process that works for the group.
-`site_supervisor`: what a service does: it runs that process, and fences a former primary before it serves.
+`routes`: handlers of the requests of other sites.
+`site_process`: main module of the replication process.
+`site_supervisor`: runs the replication process, and fences a replaced primary at the start.
 """

@@ -1,4 +1,4 @@
-"""Requests of the other sites of a failover group: states, objects, and what this site is."""
+"""Requests of the other sites of a failover group: states, objects, and the role of this site."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _POLL_S = 0.05
 
 
 class ReplicationRoutes:
-    """Handlers of the requests of other sites. They block in threads only."""
+    """Handlers of the requests of other sites. Blocking work runs in threads."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ReplicationRoutes:
         self._threads = threads
         self._lock = threading.Lock()
         self._states: tuple[BackupSource, StateSource] | None = None
-        # Paths of contents in the stage that followers read in pieces, by site.
+        # Paths in the stage of states that followers read in ranges, by site.
         self._contents: dict[str, str] = {}
 
     def make_post_routes(self) -> dict[str, PostRoute]:
@@ -128,7 +128,7 @@ class ReplicationRoutes:
         def respond() -> bytes:
             response, file = states.respond(request)
             if not request.keeps:
-                # The follower has read everything that it asked for before.
+                # The follower has read its previous state.
                 self._delete_content(request.site)
             if file is not None:
                 response.content_path = self._keep(request.site, file)
@@ -143,7 +143,7 @@ class ReplicationRoutes:
             self._stage.delete(path)
 
     def _keep(self, site: str, file: BinaryIO) -> str:
-        """Write a content to the stage, where all services of this site can read it."""
+        """Write a state to the stage, where all services of this site can read it."""
         path = f"{STATES_FOLDER}/{secrets.token_hex(16)}"
         writer = self._stage.open_writer(path)
         try:

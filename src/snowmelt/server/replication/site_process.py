@@ -1,4 +1,4 @@
-"""The process of a service that follows the primary, or looks after its followers."""
+"""Main module of the replication process, which follows a primary or monitors its followers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MIN_PAUSE_S, _MAX_PAUSE_S = 0.2, 5.0
 
 
 def open_source(settings: Settings) -> BackupSource:
-    """Open the installation of these settings.
+    """Open the catalog and the stores in the settings.
 
     Raises:
         ConfigurationError: If settings are invalid.
@@ -39,7 +39,7 @@ def open_source(settings: Settings) -> BackupSource:
 
 
 def run_site(source: BackupSource) -> None:
-    """Work for the group of an installation until the process ends. Errors are retried."""
+    """Run replication rounds until the process ends. Retries after errors."""
     worker = SiteWorker(source)
     pause_s = _MIN_PAUSE_S
     while True:

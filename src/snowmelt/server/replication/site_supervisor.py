@@ -1,4 +1,4 @@
-"""Child process for the failover group, and the fencing of a replaced primary at the start."""
+"""Start of the replication process, and fencing of a replaced primary at the start of a service."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ SITE_PROCESS = ChildProgram(
 
 
 def has_group(database: Database) -> bool:
-    """Return True if the installation is in a group."""
+    """Return True if the installation belongs to a group."""
     with database.reading() as connection:
         return failover_groups.find_group(connection) is not None
 
 
 def fence_if_replaced(database: Database) -> None:
-    """Fence this primary if one of its followers was promoted. Runs before it accepts requests.
+    """Fence this primary if one of its followers was promoted.
 
-    A follower that does not respond within two seconds is skipped. Replicas of a replication group are
-    never promoted.
+    Must run before the service accepts requests. A follower that does not respond within two
+    seconds is skipped. Replicas of a replication group are never promoted.
     """
     with database.reading() as connection:
         group = failover_groups.find_group(connection)

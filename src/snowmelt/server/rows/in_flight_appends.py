@@ -246,8 +246,8 @@ def build_append_response(request: RawAppendRequest, outcome: AppendOutcome) -> 
     at = None if request.continuation is None else parse_continuation_token(request.continuation)
     answer = json_response(RowAppendResponse("" if at is None else str(at.next_token)))
     if request.continuation is None and request.client is not None:
-        # Requests without a channel have no other state: this header tells later requests the
-        # client's age.
+        # The client returns this header in later requests. Requests without a channel have no token
+        # that could contain the time of the client's first token.
         born = b"%d" % request.client.first_token_issued_ms
         return msgspec.structs.replace(answer, headers=((SESSION_HEADER, born),))
     return answer

@@ -100,7 +100,7 @@ class TableFileAccess:
             raise S3Error("AccessDenied", "Snowmelt alone writes this folder.")
         self._require_privilege(key, writes=writes)
         if writes and self._record.bucket_id == NO_BUCKET_ID:
-            # This site was a secondary.
+            # The bucket has no record because the service started as a secondary.
             self._open_bucket()
         full_path = f"{key.folder}{path}"
         privileges = BucketPrivileges(
@@ -140,8 +140,8 @@ class TableFileAccess:
                 "AccessDenied", f"The role of these credentials may not {verb} the table."
             ) from None
         if writes:
-            # Record the write, so that garbage collection keeps the files until their commit
-            # arrives.
+            # Record the write, so that garbage collection does not delete the files before their
+            # commit.
             with self._database.writing() as connection:
                 record_engine_write(connection, key.table_id, self._clock.now())
         with self._lock:

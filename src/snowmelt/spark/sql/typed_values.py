@@ -20,6 +20,7 @@ ValueType = tuple[int, int] | str | None
 _MAX_DIGITS = 38
 _NUMBER = re.compile(r"-?(\d*)(?:\.(\d*))?")
 _STRING = re.compile(r"'(?:[^'\\]|\\.|'')*'", re.DOTALL)
+_DATE = re.compile(r"DATE\s*'[^'\\]*'", re.IGNORECASE)
 _INTEGER_DIGITS: dict[type[st.DataType], int] = {
     st.ByteType: 3,
     st.ShortType: 5,
@@ -62,15 +63,19 @@ def _parse_rows(query: str) -> list[list[str]]:
 def _find_types(
     rows: Sequence[Sequence[str]], describe: Callable[[str], st.StructType]
 ) -> list[list[ValueType]]:
-    try:
-        return [[_read_literal_type(text) for text in values] for values in rows]
-    except _NotLiteral:
-        structs = ", ".join(f"struct({', '.join(values)})" for values in rows)
-        return [
-            [_to_value_type(each.dataType) for each in struct.dataType.fields]
-            for struct in describe(f"SELECT {structs}").fields
-            if isinstance(struct.dataType, st.StructType)
-        ]
+    types: dict[str, ValueType] = {}
+    unknown: list[str] = []
+    # Spark needs milliseconds for each text that it describes. Only its own rules can tell other types.
+    for text in {text: None for values in rows for text in values}:
+        try:
+            types[text] = _read_literal_type(text)
+        except _NotLiteral:
+            unknown.append(text)
+    if unknown:
+        fields = describe(f"SELECT {', '.join(unknown)}").fields
+        kinds = [_to_value_type(field.dataType) for field in fields]
+        types |= zip(unknown, kinds, strict=True)
+    return [[types[text] for text in values] for values in rows]
 
 
 class _NotLiteral(Exception):
@@ -78,10 +83,15 @@ class _NotLiteral(Exception):
 
 
 def _read_literal_type(text: str) -> ValueType:
-    if text.upper() == "NULL":
+    upper = text.upper()
+    if upper == "NULL":
         return None
+    if upper in {"TRUE", "FALSE"}:
+        return "boolean"
     if _STRING.fullmatch(text):
         return "string"
+    if _DATE.fullmatch(text):
+        return "date"
     number = _NUMBER.fullmatch(text)
     if number is None or text in {"", "-", ".", "-."}:
         raise _NotLiteral

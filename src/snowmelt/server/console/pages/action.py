@@ -23,7 +23,10 @@ class ReadCatalog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ActionRequest:
-    """A request for an action; `fields` are those of its form, empty before it is sent."""
+    """A request for an action.
+
+    `fields` has the fields of the sent form, or is empty without one.
+    """
 
     parts: ConsoleParts
     session: Session
@@ -34,7 +37,11 @@ class ActionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A page with a form. `changes` needs SNOWMELT_CONSOLE=write, and is audited."""
+    """A page with a form.
+
+    If `changes` is True, the form requires SNOWMELT_CONSOLE=write, and each use is written to the
+    audit log.
+    """
 
     pattern: re.Pattern[str]
     run: Callable[[ActionRequest], Awaitable[ConsolePage]]

@@ -23,7 +23,7 @@ ACTIONS: tuple[Action, ...] = (
 
 
 def find_action(path: str) -> tuple[Action, tuple[str, ...]] | None:
-    """Return the action at a path, and the names in it; None if there is none."""
+    """Return the action at a path and the names in the path, or None if there is none."""
     for action in ACTIONS:
         if found := action.pattern.fullmatch(path):
             return action, tuple(map(unquote, found.groups()))

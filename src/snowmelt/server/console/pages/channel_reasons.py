@@ -1,4 +1,4 @@
-"""Why a channel is late, stalled or silent, and what to do."""
+"""Reasons for late, stalled and silent channels, with remedies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from snowmelt.server.console.markup import cut
 
 @dataclass(frozen=True, slots=True)
 class ChannelReason:
-    """Why a channel has its state, and what to do, each as sentences."""
+    """Reason for a channel's state, and a remedy. Both are sentences."""
 
     reason: str
     remedy: str
@@ -25,7 +25,7 @@ class ChannelReason:
 def explain_channel(
     channel: ChannelView, condition: ChannelCondition, now: dt.datetime
 ) -> ChannelReason | None:
-    """Return why a channel is not fresh; None if it is fresh."""
+    """Return the reason why a channel is not fresh, or None if it is fresh."""
     if condition.state == FRESH:
         return None
     if condition.state == BOOKKEEPING:
@@ -99,7 +99,7 @@ def _describe_silence(channel: ChannelView, now: dt.datetime) -> str:
 
 
 def _describe_rejection(channel: ChannelView, now: dt.datetime) -> str:
-    """Return the last rejection if nothing was committed after it."""
+    """Return a sentence about the last rejection, or an empty text if a commit followed it."""
     at = channel.last_error_at
     if at is None or (channel.last_commit_at is not None and at < channel.last_commit_at):
         return ""

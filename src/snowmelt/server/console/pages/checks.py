@@ -1,4 +1,4 @@
-"""Checks: the results of `snowmelt doctor` and `snowmelt check`, and a button that starts them."""
+"""Page Checks: results of `snowmelt doctor` and `snowmelt check`, and a button to run them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from snowmelt.server.console.request import ConsoleProblem, PageRequest
 _MAX_PROBLEMS = 10
 _MAX_SHOWN = 200
 _SEVERITIES = {"error": WRONG, "warning": NOTE, "undecided": NOTE}
-# The overview reads these from the catalog itself.
+# Omit these kinds of findings: the overview reads the same problems from the catalog.
 _REPEATED_FINDINGS = frozenset({"chunk-quarantined"})
 _REPEATED_CHECKS = frozenset({"chunk", "service"})
 
 
 def list_check_problems(page: PageRequest) -> Iterator[ConsoleProblem]:
-    """Yield the findings of the last run for the overview, and start a run that is due."""
+    """Yield the findings of the last run for the overview. Start a new run if it is due."""
     page.parts.checks.start_if_due()
     results = page.parts.checks.read()
     path = href("/checks")
@@ -71,7 +71,7 @@ def list_check_problems(page: PageRequest) -> Iterator[ConsoleProblem]:
 
 
 def render_check_summary(page: PageRequest) -> Html:
-    """Return one line for the overview: when the checks ran, and what they covered."""
+    """Return one line for the overview with the time and the extent of the last run."""
     results = page.parts.checks.read()
     details = link("Checks", "/checks")
     if results.is_running:
@@ -85,7 +85,7 @@ def render_check_summary(page: PageRequest) -> Html:
 
 
 def show_checks(page: PageRequest) -> ConsolePage:
-    """Return the page."""
+    """Return the page Checks."""
     return ConsolePage(
         "Checks",
         "Is the installation right, and is every committed row stored?",
@@ -209,7 +209,7 @@ def _render_installation(results: CheckResults) -> Html:
 
 
 def describe_finding(page: PageRequest, finding: CheckFinding) -> str:
-    """Return meaning and detail. The detail may contain offset tokens."""
+    """Return the meaning of a finding, with its detail if the role may see offset tokens."""
     if page.visibility.with_tokens is None:
         return f"{finding.meaning} {finding.detail}"
     return finding.meaning

@@ -1,4 +1,4 @@
-"""Kafka: topics with their lag by partition, rejected messages, and positions of loads with COPY."""
+"""Page Kafka: lag of topics by partition, rejected messages, and positions of loads with COPY."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAX_POSITIONS = 200
 
 
 def show_kafka(page: PageRequest) -> ConsolePage:
-    """Return the page."""
+    """Return the page Kafka."""
     text = page.get("find")
     return ConsolePage(
         "Kafka",
@@ -56,7 +56,7 @@ def show_kafka(page: PageRequest) -> ConsolePage:
 
 
 def find_partitions(page: PageRequest, text: str) -> list[KafkaPartitionView]:
-    """Return the visible partitions whose topic or table contains a text, the largest lag first."""
+    """Return the visible partitions whose topic or table contains a text, by descending lag."""
     wanted = text.casefold()
     return [
         each

@@ -1,4 +1,4 @@
-"""Loads with files and rejects, and migrations."""
+"""Pages Loads (with files and rejected records) and Migrations."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def show_loads(page: PageRequest) -> ConsolePage:
 
 
 def render_loads(page: PageRequest, rows: list[LoadView]) -> Html:
-    """Return a table of loads."""
+    """Return the list of loads as a table."""
     if not rows:
         if page.get("state"):
             return empty("No load matches this filter. Show all with the filter “all”.")
@@ -178,7 +178,7 @@ def _render_state(page: PageRequest, load: LoadView) -> Html:
 
 
 def show_migrations(page: PageRequest) -> ConsolePage:
-    """Return migrations, compactions and expiries."""
+    """Return the page of migrations, compactions and expirations."""
     found = fetch_migrations(page.connection, page.visibility, after=page.cursor)
     recent = list(reversed(found.rows))
     chart = bar_chart(

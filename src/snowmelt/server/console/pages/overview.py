@@ -37,7 +37,7 @@ _BARS = 60
 
 
 def show_overview(page: PageRequest) -> ConsolePage:
-    """Return the page."""
+    """Return the page Overview."""
     activity = page.parts.activity.read() if page.visibility.is_account_visible else None
     return ConsolePage(
         "Overview",

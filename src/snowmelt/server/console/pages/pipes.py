@@ -1,4 +1,4 @@
-"""Pipes: their state, the files that wait, the files that failed, and their loads."""
+"""Page Pipes: state of each pipe, waiting files, failed files and loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Query: SQL over one snapshot, with the limits of the statement API; rows of tables; replay."""
+"""Pages for SQL queries, rows of tables, and replay of rejected rows.
+
+A query reads one snapshot, with the limits of the statement API.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ _MAX_LOADS = 20
 
 
 async def show_query(request: ActionRequest) -> ConsolePage:
-    """Return the form, and the result of what was sent."""
+    """Return the form, and the result of a sent query."""
     text = request.fields.get("sql") or request.query.get("sql", "")
     result = EMPTY
     request.parts.queries.warm_up()
@@ -103,7 +106,7 @@ async def run_query(
     """Return columns and rows of a query, run as the role of the session.
 
     Raises:
-        SnowmeltError: If it fails, or exceeds a limit.
+        SnowmeltError: If the query fails or exceeds a limit.
     """
     body = await request.parts.queries.run(
         text,
@@ -117,7 +120,7 @@ async def run_query(
 
 
 def render_rows(columns: Sequence[str], rows: Sequence[Sequence[object]], caption: str) -> Html:
-    """Return rows as a table; long values are cut."""
+    """Return rows as a table. Shortens long values."""
     if not rows:
         return empty("No row.")
     return data_table(
@@ -134,7 +137,7 @@ def _render_value(value: object) -> Html | str:
 
 
 async def show_rows(request: ActionRequest) -> ConsolePage:
-    """Return some rows of a table."""
+    """Return a page with the first rows of a table."""
     table = await request.read(find_visible_table)
     text = f"SELECT * FROM {table.name} LIMIT {_SAMPLE_ROWS}"
     return ConsolePage(
@@ -147,7 +150,7 @@ async def show_rows(request: ActionRequest) -> ConsolePage:
 
 
 async def show_rejects(request: ActionRequest) -> ConsolePage:
-    """Return the rejected records of one load."""
+    """Return a page with the rejected records of one load."""
     load = await request.read(_find_load)
     text = (
         "SELECT file_name, row_number, column_name, rejected_reason, rejected_data FROM"
@@ -175,7 +178,7 @@ def _find_load(page: PageRequest) -> LoadView:
 
 @dataclass(frozen=True, slots=True)
 class _RejectedRows:
-    """Where the rejected rows of a table are: its error table, and the loads that rejected records."""
+    """Locations of a table's rejected rows: its error table, and loads with rejected records."""
 
     table: TableName
     error_table: TableName | None
@@ -184,9 +187,9 @@ class _RejectedRows:
 
 
 async def show_rejected(request: ActionRequest) -> ConsolePage:
-    """Return rejected rows and loads of a table, and replay rows if the form was sent.
+    """Return the rejected rows of a table, and replay rows if the form was sent.
 
-    With a channel, only its rows.
+    If the request names a channel, the page has only the rows of this channel.
     """
     found = await request.read(_find_rejected_rows)
     name, error_table, channel = found.table, found.error_table, request.query.get("channel", "")
@@ -235,10 +238,10 @@ async def show_rejected(request: ActionRequest) -> ConsolePage:
 
 
 def _select_rejected(error_table: TableName, table: TableName, channel: str) -> str:
-    """Return the statement that selects rejected rows, without the marks of replayed ones."""
+    """Return the statement that selects rejected rows. Excludes the marks of replayed rows."""
     chosen = f"table_name = {quote_literal(str(table))} AND protocol IN ('sdk', 'rows', 'copy')"
     if channel:
-        # Clients store the name as it is written in SQL, the row API stores the name itself.
+        # Clients store a channel's name in SQL notation, and the row API stores the internal name.
         names = ", ".join(map(quote_literal, dict.fromkeys((channel, to_display_name(channel)))))
         chosen = f"{chosen} AND protocol <> 'copy' AND source IN ({names})"
     return (

@@ -1,4 +1,4 @@
-"""Paths of the console and their pages."""
+"""Routes of the console's pages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SEGMENT = "([^/]+)"
 
 @dataclass(frozen=True, slots=True)
 class PageRoute:
-    """A page. Live pages send regions that change."""
+    """Route of a page. A live page sends its changed regions."""
 
     pattern: re.Pattern[str]
     show: Callable[[PageRequest], ConsolePage]
@@ -56,7 +56,7 @@ ROUTES = (
 
 
 def find_route(path: str) -> tuple[PageRoute, tuple[str, ...]] | None:
-    """Return the page at a path, and the names in it; None if there is none."""
+    """Return the route at a path and the names in the path, or None if there is none."""
     for route in ROUTES:
         if found := route.pattern.fullmatch(path):
             return route, tuple(map(unquote, found.groups()))

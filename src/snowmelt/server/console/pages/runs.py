@@ -1,4 +1,4 @@
-"""Tables of loads and runs, which several pages show."""
+"""Lists of loads, migrations and compactions, which several pages show."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def render_load_table(page: PageRequest, loads: Sequence[LoadView], *, with_tabl
 
 
 def render_run_table(page: PageRequest, runs: Sequence[RunView], *, with_table: bool) -> Html:
-    """Return a table of migrations, compactions and expiries."""
+    """Return a table of migrations, compactions and expirations."""
     columns = ["run", "state", "started", "took", "rows", "files", "bytes", "message"]
     rows: list[list[Child]] = [
         [
@@ -62,12 +62,12 @@ def render_run_table(page: PageRequest, runs: Sequence[RunView], *, with_table: 
 
 
 def format_count(number: int | None) -> str:
-    """Return a number of a run; a dash until the run has ended."""
+    """Return a number of a run, or a dash if the run has not ended."""
     return "–" if number is None else format_number(number)
 
 
 def format_rejects(load: LoadView) -> str:
-    """Return the number of rejected records; a dash for a load that failed before it counted them."""
+    """Return the number of rejected records, or a dash for a load that failed before counting."""
     if load.state in {RunState.FAILED, RunState.LOST} and not load.rejects:
         return "–"
     return format_count(load.rejects)

@@ -1,4 +1,4 @@
-"""Select: a SELECT on an object of a bucket, with the same for boto3 and the AWS CLI."""
+"""Page Select: a SELECT on an object of a bucket, with equivalents for boto3 and the AWS CLI."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _MAX_LISTED = 100
 
 
 async def show_select(request: ActionRequest) -> ConsolePage:
-    """Return buckets and objects to choose from, the form, and the result of what was sent."""
+    """Return the lists of buckets and objects, the form, and the result of a sent SELECT."""
     given = {**request.query, **request.fields}
     bucket, key = given.get("bucket", ""), given.get("key", "")
     listing = await request.read(lambda page: _render_objects(page, bucket))
@@ -110,7 +110,7 @@ async def _select(request: ActionRequest, given: dict[str, str], sql: str) -> Se
 
 
 async def _render_preview(request: ActionRequest, given: dict[str, str]) -> Html:
-    """Show the first records of the object, so that its columns are known before a SELECT."""
+    """Return the columns and first records of the object, as help for writing a SELECT."""
     task = PreviewTask(
         roles=[request.session.role, PUBLIC],
         bucket=given["bucket"],
@@ -186,7 +186,7 @@ def _to_text(value: object) -> str:
 
 
 def _render_objects(page: PageRequest, name: str) -> Html:
-    """Show the buckets of the role, or the objects of one with a prefix."""
+    """Return the buckets of the role, or the objects of one bucket with a prefix."""
     prefix = page.get("prefix")
     roles = (page.session.role, PUBLIC)
     visible = [

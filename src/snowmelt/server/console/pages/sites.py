@@ -1,4 +1,4 @@
-"""Sites: the role of this site, how far each secondary is, and what to do if a site is lost."""
+"""Page Sites: role of this site, lag of each secondary, and instructions for the loss of a site."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ROLE_NOTES = {
 
 
 def show_sites(page: PageRequest) -> ConsolePage:
-    """Return the page."""
+    """Return the page Sites."""
     require_sites_view(page)
     group = find_group(page.connection)
     changes = fetch_diverged_changes(page.connection, after=page.cursor)
@@ -131,13 +131,12 @@ def _render_replicas(page: PageRequest, replicas: list[ReplicaView]) -> Html:
     if not replicas:
         return empty("The group allows no other site. Allow one:", "ALTER FAILOVER GROUP … ADD …")
     return data_table(
-        ("site", "state", "behind", "rows behind", "last request", "waiting tokens", "address"),
+        ("site", "state", "behind", "last request", "waiting tokens", "address"),
         [
             (
                 to_display_name(each.site),
                 state_mark(each.state),
                 "–" if each.behind_s is None else f"{each.behind_s:,.0f} s",
-                "–" if each.rows_behind is None else format_number(each.rows_behind),
                 age(each.requested_at, page.now),
                 "–" if each.waiting_tokens is None else format_number(each.waiting_tokens),
                 cut(each.url or ""),
@@ -145,7 +144,7 @@ def _render_replicas(page: PageRequest, replicas: list[ReplicaView]) -> Html:
             for each in replicas
         ],
         caption=f"{format_quantity(len(replicas), 'site')} may follow this site",
-        numeric="behind,rows behind,waiting tokens",
+        numeric="behind,waiting tokens",
     )
 
 
@@ -192,7 +191,7 @@ def _role_figure(group: FailoverGroup) -> tuple[str, Html, str]:
 
 
 def _render_remedies(group: FailoverGroup) -> Html:
-    """Return the statements of a failover. They run at the secondary."""
+    """Return the instructions for a failover, which runs at the secondary."""
     if group.kind != "FAILOVER":
         return EMPTY
     alter = f"ALTER FAILOVER GROUP {to_display_name(group.name)}"
@@ -288,7 +287,7 @@ def _render_changes(page: PageRequest, rows: list[DivergedChangeView]) -> Html:
 
 
 def _hide_tokens(page: PageRequest, change: DivergedChangeView) -> str:
-    """Return the detail of a change; its offset tokens only for a role that may see all of them."""
+    """Return the detail of a change. Only ACCOUNTADMIN sees its offset tokens."""
     if page.visibility.with_tokens is None:
         return change.detail
     return "hidden: needs the role ACCOUNTADMIN"

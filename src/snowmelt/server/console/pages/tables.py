@@ -118,7 +118,7 @@ def _render_list(page: PageRequest, rows: list[TableView]) -> Html:
 
 
 def find_visible_table(page: PageRequest) -> TableView:
-    """Return the table that the path names.
+    """Return the table in the path.
 
     Raises:
         PageNotFound: If it does not exist, or the role may not see it.
@@ -210,7 +210,7 @@ def _render_state(page: PageRequest, table: TableView) -> Html:
 
 
 def describe_expectation(freshness_s: int | None) -> str:
-    """Return the expectation of a table in words."""
+    """Return a sentence about the FRESHNESS of a table."""
     if freshness_s is None:
         return "no expectation: ALTER TABLE … SET FRESHNESS = '5 minutes' sets one"
     return f"a commit is expected every {format_duration(freshness_s)}"
@@ -323,7 +323,7 @@ def _render_columns(page: PageRequest, table: TableView) -> Html:
 
 
 def _render_snapshots(page: PageRequest, table: TableView) -> Html:
-    """Show what the metadata file of the native table says."""
+    """Return a table of the newest snapshots in the metadata file of the native table."""
     record = find_table_by_id(page.connection, table.table_id)
     if record.pointer is None:
         return panel("Native files", empty("No native file yet: all rows are in chunks."))

@@ -1,4 +1,4 @@
-"""Trace: from an offset token or a row to commit, blob, migration, native files and snapshots."""
+"""Page Trace: trace of a token or row to commit, blob, migration, native files and snapshots."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STATES = {
     "quarantined": "The blob cannot be decoded. Queries of the table fail until it is restored.",
     "discarded": "The chunk was discarded. Its rows are lost.",
 }
-# The state decides, so that the figures cannot contradict each other.
+# Derive the figures from the state, so that they cannot contradict each other.
 _MIGRATIONS = {"waiting": "not yet", "quarantined": "left out", "discarded": "left out"}
 
 
@@ -48,7 +48,7 @@ def trace_path(table: TableName) -> str:
 
 
 async def show_trace(request: ActionRequest) -> ConsolePage:
-    """Return the forms, and the trace that the address asks for."""
+    """Return the forms, and the trace for the parameters in the URL."""
     given = request.query
     channel, token = given.get("channel", ""), given.get("token", "")
     condition = given.get("where", "")
