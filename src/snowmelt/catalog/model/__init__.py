@@ -332,9 +332,9 @@ row_requests = _define_table(
     "table_id bigint!, request_id text!, at time",
     sa.Index("ix_row_requests_at", "at"),
 )
-# How clients encode BINARY values, per pipe. The row with token "" holds the last time at which
-# the service instructed a client to use base64. Each other token identifies a client that has used hexadecimal
-# digits since then.
+# How clients encode BINARY values, per pipe. The row with token "" holds the last time at which the
+# service instructed a client to use base64. Each other token identifies a client that has used
+# hexadecimal digits since then.
 row_clients = _define_table("row_clients", "path text!, token text!, at time")
 
 # Loads. A row is inserted once and closed once. A committed load is closed in the transaction that
