@@ -199,7 +199,7 @@ class ExternalFunction(_StoredDefinition):
 
     @property
     def version(self) -> str:
-        """Short digest of everything that a call's result depends on. Used as the key of caches."""
+        """Short digest of the fields that determine the result of a call. Used as a cache key."""
         return hashlib.sha256(self.to_json()).hexdigest()[:12]
 
 

@@ -363,7 +363,7 @@ def _find_bound_error(
 def _find_min_max(
     column: pa.ChunkedArray, kind: pa.DataType
 ) -> tuple[StoredBound, StoredBound] | None:
-    """Return minimum and maximum as stored values; None if there are no values."""
+    """Return minimum and maximum as stored values, or None if there are no values."""
     plain = column
     if pa.types.is_string(kind):
         plain = column.cast(pa.binary())

@@ -252,7 +252,7 @@ class _VerifiedToken:
 
 
 class Authenticator:
-    """Verifies tokens against the registered keys, and caches the result for a few seconds.
+    """Verifies tokens against the registered keys, and caches the result for 5 s.
 
     With `anonymous_user`, a request without a token is authenticated as that user, unless a web page sent
     it: pages of any origin can send requests to this machine, and browsers name the origin.

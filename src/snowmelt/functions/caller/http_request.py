@@ -279,7 +279,7 @@ def _find_default_credentials() -> Any:
 
 
 def _get_default_credentials() -> AwsCredentials:
-    """Return boto3's credentials. Searches once per process; they renew themselves."""
+    """Return boto3's credentials. Searches once per process. botocore renews the credentials."""
     with _credentials_lock:
         found = _find_default_credentials()
     if found is None:

@@ -74,7 +74,7 @@ class PipeEvaluator:
     def evaluate_rows(
         self, rows: Sequence[Mapping[str, object]]
     ) -> tuple[list[Mapping[str, object]], dict[int, str]]:
-        """Return the rows of the table, and the errors of the other rows by row number."""
+        """Return the converted rows, and the errors of rejected rows by row number."""
         items = self._items
         if items is None:
             return list(rows), {}

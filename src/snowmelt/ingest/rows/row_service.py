@@ -59,9 +59,10 @@ _MAX_STATUS_CHANNELS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RawAppendRequest:
-    """A decompressed append request. `continuation` is the token's text; None: elastic channel.
+    """A decompressed append request.
 
-    `client` is None if the request is not from the official SDK.
+    `continuation` is the text of the continuation token, or None for the elastic channel. `client`
+    is None if the request is not from the official SDK.
     """
 
     path: PipePath
