@@ -130,11 +130,11 @@ class ApiIntegration(_StoredDefinition):
             need = _AUTHENTICATION_FIELDS[self.authentication].get(field)
             if need is None and value is not None:
                 raise DeclarationInvalid(
-                    reason=f"AUTHENTICATION = {self.authentication} uses no {field}"
+                    reason=f"AUTHENTICATION = {self.authentication} does not support {field}"
                 )
             if need and value is None:
                 raise DeclarationInvalid(
-                    reason=f"AUTHENTICATION = {self.authentication} needs {field}"
+                    reason=f"AUTHENTICATION = {self.authentication} requires {field}"
                 )
         if (self.user is None) != (self.secret is None) and self.authentication == "SIGV4":
             raise DeclarationInvalid(

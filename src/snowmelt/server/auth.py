@@ -402,7 +402,9 @@ class Authenticator:
         if expires_at + MAX_CLOCK_SKEW_S <= now:
             _reject_token("it has expired")
         if issued_at > now + MAX_CLOCK_SKEW_S:
-            _reject_token("it was issued in the future; compare the clocks")
+            _reject_token(
+                "it was issued in the future. Synchronize the clocks of client and service"
+            )
         if (
             expires_at - min(now, max(issued_at, now - MAX_CLOCK_SKEW_S))
             > MAX_TOKEN_LIFETIME_S + MAX_CLOCK_SKEW_S

@@ -106,8 +106,12 @@ class SecretReader:
                 reason = "a reference begins with env: or file:"
                 raise SecretMissing(reference="of this integration", reason=reason)
         found = found.strip()
-        if not found or not found.isprintable():
-            raise SecretMissing(reference=reference, reason="it is empty, or has several lines")
+        if not found:
+            raise SecretMissing(reference=reference, reason="it is empty")
+        if not found.isprintable():
+            raise SecretMissing(
+                reference=reference, reason="it has several lines or control characters"
+            )
         return found
 
     def _resolve_path(self, reference: str, name: str) -> Path:

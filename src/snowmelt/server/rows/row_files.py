@@ -128,7 +128,7 @@ class RowFileService:
         try:
             self.stage.delete(self._parse_stage_path(fragment))
         except (SnowmeltError, OSError) as error:
-            _log.warning("file %s of committed rows stays: %s", fragment.file_path, error)
+            _log.warning("cannot delete file %s of committed rows: %s", fragment.file_path, error)
 
     def _issue_location(
         self, user: str, host: str, max_lifetime_s: float | None
@@ -162,5 +162,5 @@ class RowFileService:
             or not prefix
             or not is_uploaded_row_file_name(name)
         ):
-            raise RequestMalformed(reason=f"{fragment.file_path[:200]!r} is no file of rows")
+            raise RequestMalformed(reason=f"{fragment.file_path[:200]!r} is not a row file")
         return posixpath.join(prefix, name)

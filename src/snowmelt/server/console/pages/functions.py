@@ -128,7 +128,7 @@ def _render_functions(page: PageRequest) -> Html:
     ]
     if not found:
         return empty(
-            "There is no external function, or this role may use none. The tutorial makes one:",
+            "There is no external function, or this role may use none. The tutorial creates one:",
             "docs/tutorials/first-external-function.md",
         )
     rows = [

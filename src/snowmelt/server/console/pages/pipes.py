@@ -30,7 +30,7 @@ _MAX_FAILED = 100
 _STATE_NOTES = {
     "streaming": "takes streamed rows",
     "paused": "ALTER PIPE … SET PIPE_EXECUTION_PAUSED = FALSE resumes it",
-    "stalled": "an error stops it; the service tries again",
+    "stalled": "stopped by an error; the service retries",
     "running": "loads files as they appear",
 }
 
@@ -40,7 +40,7 @@ def show_pipes(page: PageRequest) -> ConsolePage:
     found = fetch_pipes(page.connection, page.visibility, after=page.cursor)
     return ConsolePage(
         "Pipes",
-        "Do files come in as they appear, and which could not be loaded?",
+        "Are files loaded as they appear, and which could not be loaded?",
         [
             Region("list", _render_list(page, found.rows)),
             pager("/pipes", found.next_cursor, page.query),

@@ -218,7 +218,10 @@ def describe_expectation(freshness_s: int | None) -> str:
 
 def _render_commits(chunks: list[ChunkView]) -> Html:
     if not chunks:
-        return panel("Commits", empty("No chunk is registered, or all were cleaned up."))
+        return panel(
+            "Commits",
+            empty("No chunk is registered, or all chunks were deleted after their migration."),
+        )
     recent = list(reversed(chunks[:60]))
     labels = [each.registered_at.strftime("%H:%M:%S UTC") for each in recent]
     bad = [each for each in chunks if each.quarantine_reason]
