@@ -108,7 +108,8 @@ def _check_lineage(state: TableState, totals: LedgerTotals) -> Iterator[Finding]
             yield make_finding(
                 "ledger-differs",
                 table.name,
-                f"The fingerprint of file {file.path} is not the sum of those of its chunks in the ledger.",
+                f"The fingerprint of file {file.path} differs from the sum of the fingerprints of its"
+                " chunks in the ledger.",
                 path=file.path,
             )
     yield from _check_compactions(state)
@@ -309,7 +310,7 @@ def _check_fingerprint(
         yield make_finding(
             "file-values-differ",
             state.table.name,
-            f"The rows of file {path} are not those that were written: their fingerprint differs.",
+            f"The rows of file {path} differ from the written rows: their fingerprints differ.",
             path=path,
         )
         return
@@ -318,7 +319,7 @@ def _check_fingerprint(
         yield make_finding(
             "file-values-differ",
             state.table.name,
-            f"The rows of file {path} are not those of its chunks: their fingerprint differs.",
+            f"The rows of file {path} differ from the rows of its chunks: their fingerprints differ.",
             path=path,
         )
 

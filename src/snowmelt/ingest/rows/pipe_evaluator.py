@@ -218,7 +218,9 @@ def _to_number(value: object) -> int | float | Decimal:
     if not found.is_finite():
         raise ExpressionFailed(f"{value[:100]!r} is not a number")
     if found and not -_MAX_EXPONENT <= _get_exponent(found) <= _MAX_EXPONENT:
-        raise ExpressionFailed(f"{value[:100]!r} has too many digits")
+        raise ExpressionFailed(
+            f"{value[:100]!r} has an exponent outside of -{_MAX_EXPONENT} to {_MAX_EXPONENT}"
+        )
     return found
 
 
