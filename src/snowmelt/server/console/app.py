@@ -370,7 +370,7 @@ class Console:
         if isinstance(error, NotFound):
             status = HTTPStatus.NOT_FOUND
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            _log.warning("console: %s answered %d: %s", call.path, status, error)
+            _log.warning("console: %s returned %d: %s", call.path, status, error)
         if call.path.startswith(JSON_PATH) or call.path == "/live":
             return _json_response({"error": error.code, "message": str(error)}, status)
         hint = None

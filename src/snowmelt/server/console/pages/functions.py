@@ -95,7 +95,7 @@ def _render_calls(found: CallsResult) -> Html:
     numeric = "batches,rows,retried,failed,row errors,p50 · p99,sent · received"
     caption = "Batches of rows that were sent to services"
     if not found.is_complete:
-        caption += "; the oldest are left out"
+        caption += "; the oldest ones are omitted"
     return panel(
         "Calls",
         data_table(columns, rows, caption=caption, numeric=numeric),

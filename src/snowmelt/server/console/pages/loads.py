@@ -206,7 +206,7 @@ def show_migrations(page: PageRequest) -> ConsolePage:
             Region(
                 "maintenance",
                 panel(
-                    "Compactions and expiries",
+                    "Compactions and expirations",
                     render_run_table(page, maintenance.rows, with_table=True)
                     if maintenance.rows
                     else empty("No compaction has run yet.", "snowmelt maintain"),

@@ -311,7 +311,7 @@ async def _replay(request: ActionRequest, name: TableName, *, is_dry: bool) -> H
         said = await request.parts.workers.replay(request.session, str(name), is_dry=is_dry)
     except SnowmeltError as error:
         return tag("p", str(error), class_="error", role="alert")
-    return panel("Would go in" if is_dry else "Replayed", tag("pre", tag("code", said)))
+    return panel("Dry run" if is_dry else "Replay", tag("pre", tag("code", said)))
 
 
 def _back(name: TableName) -> Html:

@@ -250,7 +250,7 @@ def _render_remedies(group: FailoverGroup) -> Html:
             ),
         ),
         panel(
-            "To change places",
+            "Planned switch",
             tag("p", f"The primary runs, and nothing is lost. Run this statement {where}:"),
             tag("p", tag("code", planned), " ", copy_button(planned)),
         ),

@@ -199,7 +199,7 @@ def _render_state(page: PageRequest, table: TableView) -> Html:
                 "waiting rows can be queried",
             ),
             ("Channels", format_number(table.channels), ""),
-            ("Chunks so far", format_number(table.chunks), "commit sequence"),
+            ("Committed chunks", format_number(table.chunks), "last commit sequence"),
             (
                 "Error table",
                 table_link(error_table) if error_table else "none",
