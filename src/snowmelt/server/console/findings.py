@@ -110,7 +110,7 @@ def check_services(page: PageRequest) -> Iterator[ConsoleProblem]:
 
 
 def check_disk(settings: Settings) -> Iterator[ConsoleProblem]:
-    """Find disks that are nearly full."""
+    """Find a data folder whose disk has less than 5 % free space."""
     usage = shutil.disk_usage(settings.data_dir)
     if usage.free < usage.total * _MIN_FREE_SHARE:
         yield ConsoleProblem(

@@ -119,8 +119,7 @@ class RowFileService:
             raise RequestMalformed(reason=f"{fragment.file_path[:200]} is not there") from None
         key = self.target_resolver.find(path, sender).data_key
         cipher = Cipher(algorithms.AES(key.key), modes.CTR(iv)).decryptor()
-        # The limit is much higher than that of a request, because a file contains a client's whole
-        # buffer.
+        # Allow eight times the maximum file size after decompression.
         return decompress_body(cipher.update(sealed), "zstd", self.max_file_bytes * 8)
 
     def delete_file(self, fragment: RowFileFragment) -> None:

@@ -1,4 +1,4 @@
-"""Channels: the list with states and owners, and one channel with commits and history."""
+"""Page Channels: the list with states and owners, and one channel with commits and history."""
 
 from __future__ import annotations
 

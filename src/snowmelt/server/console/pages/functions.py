@@ -1,4 +1,4 @@
-"""Functions: external functions with their services, settings and calls."""
+"""Page Functions: external functions with their services, settings and calls."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def show_functions(request: ActionRequest) -> ConsolePage:
 
 
 def _find_callable(page: PageRequest) -> tuple[list[str] | None, dt.date]:
-    """Return the functions whose calls the role may see, None for all, and the date."""
+    """Return the functions whose calls the role may see (None: all), and the current date."""
     if page.session.role == ACCOUNTADMIN:
         return None, page.now.date()
     names = [

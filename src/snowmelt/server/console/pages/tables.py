@@ -1,4 +1,4 @@
-"""Tables: the list, and one table with columns, files, chunks, runs and grants."""
+"""Page Tables: the list, and one table with columns, files, chunks, runs and grants."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def find_visible_table(page: PageRequest) -> TableView:
     """Return the table in the path.
 
     Raises:
-        PageNotFound: If it does not exist, or the role may not see it.
+        PageNotFound: If the table does not exist, or the role may not see it.
     """
     table = find_table_view(page.connection, page.visibility, page.table_name)
     if table is None:
