@@ -116,7 +116,9 @@ class RowFileService:
                 raise BodyTooLarge(limit=self.max_file_bytes)
             sealed = self.stage.get(where)
         except (ObjectMissing, PathRefused):
-            raise RequestMalformed(reason=f"{fragment.file_path[:200]} is not there") from None
+            raise RequestMalformed(
+                reason=f"{fragment.file_path[:200]} is not on the stage. Upload the file first"
+            ) from None
         key = self.target_resolver.find(path, sender).data_key
         cipher = Cipher(algorithms.AES(key.key), modes.CTR(iv)).decryptor()
         # Allow eight times the maximum file size after decompression.
