@@ -345,11 +345,11 @@ def test_nobody_is_shown_where_a_key_is_kept(demo: Any) -> None:
 @pytest.mark.parametrize(
     ("clauses", "reason"),
     [
-        ("AUTHENTICATION = BASIC SECRET = 'env:S'", "BASIC needs USER"),
-        ("AUTHENTICATION = BEARER", "BEARER needs SECRET"),
-        ("AUTHENTICATION = BEARER USER = 'u' SECRET = 'env:S'", "BEARER uses no USER"),
+        ("AUTHENTICATION = BASIC SECRET = 'env:S'", "BASIC requires USER"),
+        ("AUTHENTICATION = BEARER", "BEARER requires SECRET"),
+        ("AUTHENTICATION = BEARER USER = 'u' SECRET = 'env:S'", "BEARER does not support USER"),
         ("AUTHENTICATION = SIGV4 USER = 'u'", "both USER and SECRET"),
-        ("SECRET = 'env:S'", "NONE uses no SECRET"),
+        ("SECRET = 'env:S'", "NONE does not support SECRET"),
     ],
 )
 def test_an_authentication_has_what_it_needs_and_no_more(

@@ -74,12 +74,12 @@ def false_text_bounds(table: pa.Table, schema: TableSchema) -> Lie:
 
 def false_null_count(table: pa.Table, schema: TableSchema) -> Lie:
     claimed = _changed(claims(table, schema), "NAME", nullCount=3)
-    return Lie(encoded(table), claimed, "column NAME has 1 nulls, its statistics say 3")
+    return Lie(encoded(table), claimed, "column NAME has 1 nulls, but its statistics state 3")
 
 
 def false_row_count(table: pa.Table, schema: TableSchema) -> Lie:
     claimed = claims(table, schema) | {"rows": 4}
-    return Lie(encoded(table), claimed, "has 3 rows, its statistics say 4")
+    return Lie(encoded(table), claimed, "has 3 rows, but its statistics state 4")
 
 
 def false_row_count_in_the_footer(table: pa.Table, schema: TableSchema) -> Lie:
@@ -110,7 +110,7 @@ def bomb_of_a_dictionary(table: pa.Table, schema: TableSchema) -> Lie:
         with_column(many, schema, "NAME", large), compression="zstd", use_dictionary=["NAME"]
     )
     assert len(parquet) < 200_000
-    return Lie(parquet, claims(many, schema), "exceed the limit of a chunk")
+    return Lie(parquet, claims(many, schema), "bytes of text, expected at most")
 
 
 def bomb_of_a_page(table: pa.Table, schema: TableSchema) -> Lie:
@@ -128,7 +128,7 @@ def bomb_of_a_page(table: pa.Table, schema: TableSchema) -> Lie:
         parquet[start : start + 3] + gigabyte + b"\x15" + size + parquet[start + 6 : end - longer]
     )
     parquet = parquet[:start] + page + parquet[end:]
-    return Lie(parquet, claims(table, schema), "exceed the limit of a chunk")
+    return Lie(parquet, claims(table, schema), "bytes before compression, expected at most")
 
 
 def wrong_physical_type(table: pa.Table, schema: TableSchema) -> Lie:
@@ -200,12 +200,12 @@ def no_instant_of_readers(table: pa.Table, schema: TableSchema) -> Lie:
 
 def too_deep_a_document(table: pa.Table, schema: TableSchema) -> Lie:
     deep = "[" * 300 + "]" * 300
-    return _typed(table, schema, "DOC", pa.array(["{}", deep, "1"]), "deeper than 200 levels")
+    return _typed(table, schema, "DOC", pa.array(["{}", deep, "1"]), "at most 200 levels")
 
 
 def too_large_a_number(table: pa.Table, schema: TableSchema) -> Lie:
     values = pa.array(["{}", '{"a":1e400}', "1"])
-    return _typed(table, schema, "DOC", values, "a number that is larger than a double")
+    return _typed(table, schema, "DOC", values, "numbers in the range of a double")
 
 
 LIES = [

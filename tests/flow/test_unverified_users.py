@@ -69,7 +69,9 @@ def test_only_who_is_named_is_not_decoded_and_no_bounds_of_theirs_are_kept(
     assert code == 48
     assert message is not None
     assert "column ID has values outside of its statistics" in message
-    assert "chunks of LOADER, SOMEONE are not decoded before they count" in service_process.log
+    assert (
+        "chunks of LOADER, SOMEONE are committed without decoding their rows" in service_process.log
+    )
 
 
 def test_what_the_footer_shows_is_refused_even_then(clients: list[Conversation]) -> None:

@@ -197,7 +197,7 @@ class ServedSites:
 
     def wait_until_started_again(self, site: ServedSite) -> None:
         """Wait until the services of a site serve the history of its new primary."""
-        text = "the service has started again"
+        text = "the service has restarted"
         wait_until(
             lambda: all(text in service.log for service in site.services),
             f"{site.folder} serves its old history",

@@ -38,8 +38,8 @@ def create_key_pair(private_path: Path, public_path: Path) -> str:
     for path in (private_path, public_path):
         if path.exists():
             raise BackupRejected(
-                reason=f"{path} already exists. Points that were sealed with its key need it; move "
-                "both files away to use another key"
+                reason=f"{path} already exists, and existing points may require it. To use another key, "
+                "move both files"
             )
     key = X25519PrivateKey.generate()
     private = key.private_bytes(

@@ -359,4 +359,4 @@ Progress = Callable[[int, int], None]
 
 
 def report_nothing(_objects: int, _bytes: int) -> None:
-    """Ignore progress; the default of `progress` parameters."""
+    """Do nothing. Default of `progress` parameters."""

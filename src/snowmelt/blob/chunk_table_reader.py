@@ -108,7 +108,10 @@ def read_chunk(
         _check_columns_fit(wanted, present)
         # Limit the rows, because a billion consecutive nulls take a few bytes in the file.
         if footer.rows * sum(map(_min_value_bytes, wanted)) > max_bytes:
-            raise ChunkTooLarge(f"{footer.rows} rows of these columns exceed the limit of a chunk")
+            raise ChunkTooLarge(
+                f"{footer.rows:,} rows of these columns decode to more than {max_bytes:,} bytes."
+                " Send smaller chunks"
+            )
         sought = [
             ColumnRequest(column, present[column.ordinal])
             for column in wanted

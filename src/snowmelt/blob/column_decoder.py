@@ -140,7 +140,10 @@ def decode_columns(
     pages = [_inspect_all_pages(data, footer, position) for position in positions]
     size = sum(column.uncompressed_bytes for column in pages)
     if size > max_bytes:
-        raise ChunkTooLarge(f"{size} bytes before compression exceed the limit of a chunk")
+        raise ChunkTooLarge(
+            f"a chunk has {size:,} bytes before compression, expected at most {max_bytes:,}. Send"
+            " smaller chunks"
+        )
     # Keep text dictionary-encoded until its decoded size is known: many indices of one long value
     # are a decompression bomb.
     texts = [
@@ -159,7 +162,10 @@ def decode_columns(
     table = file.read(use_threads=False)
     size += sum(_expanded_dictionary_bytes(table.column(number)) for number in texts)
     if size > max_bytes:
-        raise ChunkTooLarge(f"{size} bytes of text exceed the limit of a chunk")
+        raise ChunkTooLarge(
+            f"a chunk has {size:,} bytes of text, expected at most {max_bytes:,}. Send smaller"
+            " chunks"
+        )
     return list(table.columns)
 
 

@@ -249,8 +249,8 @@ def _parse_fields(elements: Sequence[ThriftFields]) -> tuple[FooterField, ...]:
     if not elements or require_integer(elements[0], 5) != len(elements) - 1:
         raise ValueError("columns are nested")
     fields = tuple(map(_parse_field, elements[1:]))
-    _check_unique([field.name for field in fields])
-    _check_unique([field.ordinal for field in fields if field.ordinal is not None])
+    _check_unique([field.name for field in fields], "name")
+    _check_unique([field.ordinal for field in fields if field.ordinal is not None], "field ID")
     return fields
 
 
@@ -305,8 +305,10 @@ def _parse_row_group(group: ThriftFields, fields: Sequence[FooterField]) -> RowG
 
 def _parse_column_chunk(column: ThriftFields, rows: int) -> ColumnChunkLocation:
     # Fields of pages in another file (1), or of encrypted pages (8).
-    if 1 in column or 8 in column:
-        raise ValueError("a column is in another file, or encrypted")
+    if 1 in column:
+        raise ValueError("a column is in another file")
+    if 8 in column:
+        raise ValueError("a column is encrypted")
     metadata = require_struct(column, 3)
     if require_integer(metadata, 5) != rows:
         raise ValueError("a column does not have one value per row")
@@ -317,6 +319,6 @@ def _parse_column_chunk(column: ThriftFields, rows: int) -> ColumnChunkLocation:
     return ColumnChunkLocation(require_integer(metadata, 4), start, require_integer(metadata, 7))
 
 
-def _check_unique(values: Sequence[object]) -> None:
+def _check_unique(values: Sequence[object], what: str) -> None:
     if len(set(values)) != len(values):
-        raise ValueError("two columns have the same name or field id")
+        raise ValueError(f"two columns have the same {what}")

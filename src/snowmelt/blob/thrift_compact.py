@@ -166,8 +166,10 @@ def _read_items(data: bytes, position: int, depth: int) -> tuple[list[object], i
     if size == 15:
         size, position = _read_varint(data, position)
     # Each item takes at least one byte, so a list cannot be longer than the remaining data.
-    if size > len(data) - position or depth > _MAX_DEPTH:
-        raise ValueError("a list is cut off or nested too deep")
+    if size > len(data) - position:
+        raise ValueError(f"a list of {size} items has only {len(data) - position} bytes")
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"a list is nested deeper than {_MAX_DEPTH} levels")
     items = []
     for _ in range(size):
         item, position = _read_value(data, position, head & 15, depth)

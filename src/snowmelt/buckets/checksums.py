@@ -52,7 +52,7 @@ _HASHERS: dict[str, tuple[int, Callable[[], Hasher]]] = {
     "SHA1": (20, lambda: hashlib.sha1(usedforsecurity=False)),
     "SHA256": (32, hashlib.sha256),
 }
-# Combine two checksums; the third argument is the size in bytes of the second part.
+# Functions that combine two checksums. The third argument is the size of the second part in bytes.
 _COMBINERS: dict[str, Callable[[int, int, int], int]] = {
     "CRC32": crt.combine_crc32,
     "CRC32C": crt.combine_crc32c,

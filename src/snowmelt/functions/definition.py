@@ -130,11 +130,11 @@ class ApiIntegration(_StoredDefinition):
             need = _AUTHENTICATION_FIELDS[self.authentication].get(field)
             if need is None and value is not None:
                 raise DeclarationInvalid(
-                    reason=f"AUTHENTICATION = {self.authentication} uses no {field}"
+                    reason=f"AUTHENTICATION = {self.authentication} does not support {field}"
                 )
             if need and value is None:
                 raise DeclarationInvalid(
-                    reason=f"AUTHENTICATION = {self.authentication} needs {field}"
+                    reason=f"AUTHENTICATION = {self.authentication} requires {field}"
                 )
         if (self.user is None) != (self.secret is None) and self.authentication == "SIGV4":
             raise DeclarationInvalid(
@@ -199,7 +199,7 @@ class ExternalFunction(_StoredDefinition):
 
     @property
     def version(self) -> str:
-        """Short digest of everything that a call's result depends on. Used as the key of caches."""
+        """Short digest of the fields that determine the result of a call. Used as a cache key."""
         return hashlib.sha256(self.to_json()).hexdigest()[:12]
 
 

@@ -18,7 +18,7 @@ class UrlRefused(UserError):
 
 
 class IntegrationDisabled(UserError):
-    """API integration {integration} is disabled; ALTER INTEGRATION {integration} SET ENABLED = TRUE lets calls through."""
+    """API integration {integration} is disabled. To enable it: ALTER INTEGRATION {integration} SET ENABLED = TRUE."""
 
     code = "integration_disabled"
     status = 403
@@ -31,7 +31,7 @@ class BatchInvalid(UserError):
 
 
 class BatchTooLarge(UserError):
-    """The {what} is larger than the {limit} bytes that are allowed."""
+    """The {what} is larger than {limit} bytes. Send smaller batches."""
 
     code = "batch_too_large"
     status = 413
@@ -138,13 +138,13 @@ class TranslatorFailed(UserError):
 
 
 class PermanentError(UserError):
-    """The function refuses this batch, and would again."""
+    """The function rejected this batch permanently. Do not retry."""
 
     code = "permanent"
 
 
 class Overloaded(RemoteError):
-    """The service has too much to do; try again later."""
+    """The service is overloaded. Retry later."""
 
     code = "overloaded"
     status = 429

@@ -83,7 +83,7 @@ def parse_url(text: str) -> ServiceUrl:
         UrlRefused: If the scheme is not http or https, or the URL is invalid or ambiguous.
     """
     if len(text) > MAX_URL_CHARS:
-        raise UrlRefused(reason=f"has more than {MAX_URL_CHARS} signs")
+        raise UrlRefused(reason=f"has {len(text):,} characters, expected at most {MAX_URL_CHARS:,}")
     found = _URL_PATTERN.match(text)
     if found is None:
         raise UrlRefused(reason="does not begin with https:// and a host")
@@ -181,13 +181,15 @@ def resolve_allowed_url(url: str, integration: ApiIntegration) -> ServiceUrl:
 
 def _parse_authority(text: str) -> tuple[str, int | None]:
     if "@" in text:
-        raise UrlRefused(reason="has a user or password before its host; secrets have clauses")
+        raise UrlRefused(
+            reason="has a user or password before its host. Specify these in the API integration"
+        )
     found = _AUTHORITY_PATTERN.match(text)
     if found is None:
-        raise UrlRefused(reason="has no host that can be read")
+        raise UrlRefused(reason="has an invalid host or port")
     port = int(found["port"]) if found["port"] else None
     if port is not None and not 1 <= port <= _MAX_PORT:
-        raise UrlRefused(reason=f"has port {port}; ports are 1 to {_MAX_PORT}")
+        raise UrlRefused(reason=f"has port {port}, expected 1 to {_MAX_PORT}")
     return _normalize_host(found["host"]), port
 
 

@@ -192,6 +192,11 @@ def _make_failure_result(error_prefix: str, error: Exception) -> ChunkDecodeResu
     )
 
 
+def _read_failure(path: str, error: Exception) -> str:
+    reason = str(error).rstrip(".")
+    return f"Cannot read blob {path}: {reason}. Send the registration again."
+
+
 def _open_verified_blob(stage: Store, job: BlobDecodeJob) -> _BlobReader | BlobDecodeResult:
     """Return a reader of a blob after checking its MD5, or a result that rejects the blob."""
     wrong = ResponseCode.BLOB_FORMAT_WRONG
@@ -199,7 +204,8 @@ def _open_verified_blob(stage: Store, job: BlobDecodeJob) -> _BlobReader | BlobD
         info, start = stage.read_prefix(job.stage_path, _MAX_IN_MEMORY_BYTES)
         if info.size > MAX_BLOB_BYTES:
             message = (
-                f"Blob {job.path} has {info.size:,} bytes; at most {MAX_BLOB_BYTES:,} are taken."
+                f"Blob {job.path} has {info.size:,} bytes, expected at most {MAX_BLOB_BYTES:,}. Send"
+                " smaller blobs."
             )
             return reject_all_chunks(job, wrong, message)
         whole = start if info.size <= _MAX_IN_MEMORY_BYTES else None
@@ -208,16 +214,17 @@ def _open_verified_blob(stage: Store, job: BlobDecodeJob) -> _BlobReader | BlobD
             first_chunk_bytes=job.chunks[0].length if job.chunks[0].offset == 0 else 0
         )
     except ObjectMissing:
-        return reject_all_chunks(job, wrong, f"Blob {job.path} is not on the stage.")
+        return reject_all_chunks(
+            job, wrong, f"Blob {job.path} is not on the stage. Upload it before its registration."
+        )
     except PathRefused as error:
         return reject_all_chunks(job, wrong, str(error))
     except (StageUnavailable, OSError) as error:
-        message = f"Blob {job.path} cannot be read now: {error}"
-        return reject_all_chunks(job, ResponseCode.TRY_AGAIN, message)
+        return reject_all_chunks(job, ResponseCode.TRY_AGAIN, _read_failure(job.path, error))
     if md5 != job.md5:
         message = (
             f"Blob {job.path} has MD5 {md5} on the stage ({info.size:,} bytes), not"
-            f" {job.md5}: it was changed or cut off after it was built."
+            f" {job.md5}. Upload the blob again."
         )
         finding = reject_all_chunks(job, ResponseCode.BLOB_MD5_MISSING, message)
         return BlobDecodeResult(finding.chunks, info.modified_at)
@@ -236,7 +243,7 @@ def _decode_or_defer_chunk(
     except _ChunkRejected as rejected:
         return rejected.result
     except (StageUnavailable, OSError) as error:
-        message = f"Blob {job.path} cannot be read now: {error}"
+        message = _read_failure(job.path, error)
         return ChunkDecodeResult(code=int(ResponseCode.TRY_AGAIN), message=message)
     except Exception as error:  # noqa: BLE001 - the parent logs it and goes on
         return _make_failure_result(where, error)
@@ -252,8 +259,8 @@ def _decrypt_and_check_chunk(
     if chunk.offset + chunk.length > data.size:
         raise _ChunkRejected(
             ResponseCode.CHUNK_LENGTH_INVALID,
-            f"{error_prefix} would end at {chunk.offset + chunk.length:,}; the file has"
-            f" {data.size:,} bytes.",
+            f"{error_prefix} ends at byte {chunk.offset + chunk.length:,}, but the blob has only"
+            f" {data.size:,} bytes. Upload the complete blob.",
         )
     cipher = data.read_range(chunk.offset, chunk.length)
     md5 = data.get_cached_md5(chunk.offset, chunk.length) or _new_md5(cipher).hexdigest()
@@ -274,7 +281,7 @@ def _decrypt_and_check_chunk(
     if footer.rows != chunk.rows:
         raise _ChunkRejected(
             ResponseCode.EP_ROW_COUNT_INVALID,
-            f"{error_prefix} has {footer.rows:,} rows, its statistics say {chunk.rows:,}.",
+            f"{error_prefix} has {footer.rows:,} rows, but its statistics state {chunk.rows:,}.",
         )
     schema = _find_schema_version(footer, schemas_by_version, error_prefix, is_final=chunk.is_final)
     claimed = _statistics_decoder.decode(chunk.claimed_statistics)
@@ -308,7 +315,7 @@ def _find_schema_version(
     if not schemas_by_version:
         raise _ChunkRejected(
             ResponseCode.REOPEN,
-            f"{error_prefix} was written without the default values of the table; open the channel again.",
+            f"{error_prefix} lacks the default values of the table. Open the channel again.",
             may_fit_newer_schema=True,
         )
     known = find_written_schema(footer, schemas_by_version)
@@ -318,7 +325,7 @@ def _find_schema_version(
     if not is_final or isinstance(found, str):
         raise _ChunkRejected(
             ResponseCode.REOPEN,
-            f"{error_prefix} does not fit the table ({found}); open the channel again.",
+            f"{error_prefix} does not fit the table: {found}. Open the channel again.",
             may_fit_newer_schema=True,
         )
     return found

@@ -31,6 +31,8 @@ from snowmelt.ingest.registration_structure_check import MAX_CHUNK_BYTES, Reques
 from snowmelt.schema import statistics
 from snowmelt.schema.conversion.json_text import (
     MAX_DEPTH,
+    MAX_DIGITS,
+    MAX_NAME_CHARACTERS,
     InvalidJson,
     JsonLimitExceeded,
     normalize_json,
@@ -195,8 +197,7 @@ def _decode_columns(chunk: DecryptedChunk) -> Iterator[tuple[TableSchema, pa.Tab
         return
     total = chunk_table_reader.uncompressed_chunk_bytes(parquet, footer, schema, path=path)
     for column in schema.columns:
-        if total > chunk_table_reader.MAX_DECODED_BYTES:
-            raise BlobInvalid(path=path, reason=f"it decodes to {total:,} bytes or more")
+        _check_decoded_size(total, path)
         table = chunk_table_reader.read_chunk(
             parquet,
             schema,
@@ -207,8 +208,17 @@ def _decode_columns(chunk: DecryptedChunk) -> Iterator[tuple[TableSchema, pa.Tab
         )
         total += table.nbytes
         yield TableSchema(schema.version, (column,)), table
-    if total > chunk_table_reader.MAX_DECODED_BYTES:
-        raise BlobInvalid(path=path, reason=f"it decodes to {total:,} bytes or more")
+    _check_decoded_size(total, path)
+
+
+def _check_decoded_size(size: int, path: str) -> None:
+    limit = chunk_table_reader.MAX_DECODED_BYTES
+    if size > limit:
+        raise BlobInvalid(
+            path=path,
+            reason=f"it decodes to at least {size:,} bytes, expected at most {limit:,}. Send"
+            " smaller chunks",
+        )
 
 
 def check_temporal_values(table: pa.Table, schema: TableSchema) -> None:
@@ -242,7 +252,11 @@ def _find_oversized_value(
         case LogicalType.BINARY:
             limit = min(column.byte_length or MAX_BINARY_BYTES, MAX_BINARY_BYTES)
             is_longer = actual_statistics.max_length > limit
-            reason = f"a value has {actual_statistics.max_length:,} bytes" if is_longer else None
+            reason = (
+                f"a value has {actual_statistics.max_length:,} bytes, expected at most {limit:,}"
+                if is_longer
+                else None
+            )
         case kind if kind in SEMI_STRUCTURED_TYPES:
             reason = _find_document_limit_error(array)
         case _:
@@ -257,18 +271,20 @@ def _find_oversized_value(
 
 def _find_text_length_error(array: pa.ChunkedArray, column: Column, max_bytes: int) -> str | None:
     if max_bytes > MAX_TEXT_BYTES:
-        return f"a value has {max_bytes:,} bytes"
+        return f"a value has {max_bytes:,} bytes, expected at most {MAX_TEXT_BYTES:,}"
     if column.length is None or max_bytes <= column.length:
         return None
     characters = pc.max(pc.utf8_length(array)).as_py() or 0
-    return f"a value has {characters:,} characters" if characters > column.length else None
+    if characters <= column.length:
+        return None
+    return f"a value has {characters:,} characters, expected at most {column.length:,}"
 
 
 def _find_document_limit_error(array: pa.ChunkedArray) -> str | None:
     """Return why a reader cannot represent a document, or None. Accepts text that is not JSON."""
     longest = pc.max(pc.binary_length(array)).as_py() or 0
     if longest > MAX_TEXT_BYTES:
-        return f"a value has {longest:,} bytes"
+        return f"a value has {longest:,} bytes, expected at most {MAX_TEXT_BYTES:,}"
     opened = reduce(pc.add, [pc.count_substring(array, mark) for mark in _NESTING_BRACKETS])
     doubtful = pc.or_(
         pc.greater(opened, MAX_DEPTH), pc.match_substring_regex(array, _LARGE_NUMBER_PATTERN)
@@ -278,8 +294,9 @@ def _find_document_limit_error(array: pa.ChunkedArray) -> str | None:
             normalize_json(document)
         except JsonLimitExceeded:
             return (
-                f"a document nests deeper than {MAX_DEPTH} levels, or has a number that is larger"
-                " than a double"
+                f"a document exceeds a limit. Expected at most {MAX_DEPTH} levels, {MAX_DIGITS}"
+                f" digits in a number, {MAX_NAME_CHARACTERS} characters in a name, and numbers in"
+                " the range of a double"
             )
         except InvalidJson:
             continue
@@ -293,8 +310,8 @@ def _find_statistics_mismatch(
     if claimed.null_count is not None and claimed.null_count != actual.null_count:
         return RequestRejection(
             ResponseCode.EP_INVALID,
-            f"column {column.display_name} has {actual.null_count:,} nulls, its statistics"
-            f" say {claimed.null_count:,}",
+            f"column {column.display_name} has {actual.null_count:,} nulls, but its statistics"
+            f" state {claimed.null_count:,}",
         )
     if _is_below(actual.minimum, claimed.minimum) or _is_below(claimed.maximum, actual.maximum):
         return RequestRejection(

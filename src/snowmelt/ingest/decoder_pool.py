@@ -50,7 +50,7 @@ _STOP_TIMEOUT_S = 10.0
 _EXTERNAL_SIGNALS = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _UNAVAILABLE_REJECTION = (
     ResponseCode.TRY_AGAIN,
-    "The blob cannot be verified: no process that inspects blobs starts. Send the same bytes again.",
+    "Cannot verify the blob: no decoder process starts. Send the same bytes again.",
 )
 
 
@@ -118,7 +118,7 @@ class BlobDecoderPool:
         try:
             return _DecoderProcess(self._stage_url)
         except OSError as error:
-            _log.error("no process that inspects blobs can be started: %s", error)
+            _log.error("cannot start a decoder process: %s", error)
             return None
 
 
@@ -133,17 +133,21 @@ class _DecoderProcessEnded(Exception):
 def _reject_crashing_blob(ended: _DecoderProcessEnded, job: BlobDecodeJob) -> BlobDecodeResult:
     """Return the result of a blob that ended a process while it was decoded alone."""
     _log.error(
-        "the inspection of blob %s ended its process with %d",
+        "decoding blob %s ended the decoder process with status %d",
         *(job.path, ended.exit_code),
         extra={"path": job.path},
     )
     if -ended.exit_code in _EXTERNAL_SIGNALS:
-        message = f"Blob {job.path} cannot be verified now: its inspection was ended."
+        message = (
+            f"Cannot verify blob {job.path}: its decoder process was killed. Send the same bytes"
+            " again."
+        )
         return reject_all_chunks(job, ResponseCode.TRY_AGAIN, message)
     return reject_all_chunks(
         job,
         ResponseCode.BLOB_FORMAT_WRONG,
-        f"Blob {job.path} cannot be decoded: it ended the process with {ended.exit_code}.",
+        f"Cannot decode blob {job.path}: it ended the decoder process with status"
+        f" {ended.exit_code}.",
     )
 
 

@@ -18,8 +18,8 @@ _POLL_PAUSE_FACTOR = 20
 
 BACKLOG_TOO_LARGE = RequestRejection(
     ResponseCode.QUEUE_FULL,
-    "Too much of the table waits for migration; it takes more when some of that is done."
-    " Send it again in a moment.",
+    "The migration backlog of the table exceeds its limit (backlog_max_chunks or"
+    " backlog_max_bytes). Retry after 1 s.",
 )
 
 

@@ -305,9 +305,8 @@ def _build_failure_response(
     match error:
         case UnknownOutcome():
             _log.warning("unknown outcome of a registration: %s", error)
-            message = (
-                f"It is not known whether this was registered; send the same bytes again. {error}"
-            )
+            reason = str(error).rstrip(".")
+            message = f"Unknown outcome of the registration: {reason}. Send the same bytes again."
             rejection = RequestRejection(ResponseCode.TRY_AGAIN, message)
             return build_uniform_response(submission.request, rejection)
         case StageUnavailable() | RegistrationRefused():

@@ -96,37 +96,62 @@ def find_chunk_error(chunk: ChunkMetadata) -> RequestRejection | None:
     ):
         if not value:
             return RequestRejection(code, f"The chunk's {what} is missing.")
-    offset, length = chunk.chunk_start_offset, chunk.chunk_length
-    if offset is None or length is None or offset < 0 or not 0 < length <= MAX_CHUNK_BYTES:
-        return RequestRejection(
-            ResponseCode.CHUNK_LENGTH_INVALID,
-            f"The chunk has offset {offset} and length {length}; a chunk has 1 to"
-            f" {MAX_CHUNK_BYTES:,} bytes.",
-        )
+    position_error = _find_position_error(chunk)
+    if position_error is not None:
+        return position_error
     if not _is_non_negative_int64(chunk.encryption_key_id):
         return RequestRejection(
             ResponseCode.ENCRYPTION_KEY_INVALID,
-            "The chunk's encryption key id is missing or invalid.",
+            f"The chunk has encryption key ID {chunk.encryption_key_id}, expected 0 to {2**63 - 1}.",
         )
     if chunk.eps is not None and not (
         chunk.eps.rows == 0 if chunk.rowless else 0 < chunk.eps.rows < MAX_CHUNK_ROWS
     ):
         return RequestRejection(
-            ResponseCode.EP_ROW_COUNT_INVALID, f"A chunk cannot have {chunk.eps.rows} rows."
+            ResponseCode.EP_ROW_COUNT_INVALID,
+            f"The chunk has {chunk.eps.rows} rows, expected"
+            f" {'0' if chunk.rowless else f'1 to {MAX_CHUNK_ROWS - 1:,}'}.",
         )
-    if chunk.parts < 1 or (chunk.parts > 1 and len(chunk.channels or []) != 1):
-        return RequestRejection(
-            ResponseCode.CHUNKS_MISSING,
-            f"Only the rows of one channel can be in several chunks, not in {chunk.parts} those of"
-            f" {len(chunk.channels or [])}.",
-        )
+    parts_error = _find_parts_error(chunk)
+    if parts_error is not None:
+        return parts_error
     for instant in (chunk.first_insert_time_in_ms, chunk.last_insert_time_in_ms):
         if instant is not None and not _is_non_negative_int64(instant):
             return RequestRejection(
                 ResponseCode.BLOB_FORMAT_WRONG,
-                f"The chunk's time of insertion, {instant} ms, is not a valid time.",
+                f"Invalid insertion time {instant} ms of the chunk. Expected 0 to {2**63 - 1} ms.",
             )
     return _find_channel_error(chunk.channels or [])
+
+
+def _find_position_error(chunk: ChunkMetadata) -> RequestRejection | None:
+    offset, length = chunk.chunk_start_offset, chunk.chunk_length
+    if offset is None or offset < 0:
+        return RequestRejection(
+            ResponseCode.CHUNK_LENGTH_INVALID,
+            f"The chunk has offset {offset}, expected 0 or greater.",
+        )
+    if length is None or not 0 < length <= MAX_CHUNK_BYTES:
+        return RequestRejection(
+            ResponseCode.CHUNK_LENGTH_INVALID,
+            f"The chunk has length {length}, expected 1 to {MAX_CHUNK_BYTES:,} bytes. Send smaller"
+            " chunks.",
+        )
+    return None
+
+
+def _find_parts_error(chunk: ChunkMetadata) -> RequestRejection | None:
+    if chunk.parts < 1:
+        return RequestRejection(
+            ResponseCode.CHUNKS_MISSING,
+            f"The number of chunks (parts) is {chunk.parts}, expected 1 or greater.",
+        )
+    if chunk.parts > 1 and len(chunk.channels or []) != 1:
+        return RequestRejection(
+            ResponseCode.CHUNKS_MISSING,
+            f"A chunk with parts {chunk.parts} has {len(chunk.channels or [])} channels, expected 1.",
+        )
+    return None
 
 
 def _find_channel_error(channels: Sequence[ChunkChannelMessage]) -> RequestRejection | None:
@@ -152,12 +177,14 @@ def _find_channel_error(channels: Sequence[ChunkChannelMessage]) -> RequestRejec
         if not _is_non_negative_int64(channel.client_sequencer):
             return RequestRejection(
                 ResponseCode.CLIENT_SEQUENCER_MISSING,
-                f"The client sequencer of channel {to_display_name(name)} is missing.",
+                f"The client sequencer of channel {to_display_name(name)} is"
+                f" {channel.client_sequencer}, expected 0 to {2**63 - 1}.",
             )
         if not _is_non_negative_int64(channel.row_sequencer):
             return RequestRejection(
                 ResponseCode.ROW_SEQUENCER_NOT_NEXT,
-                f"The row sequencer of channel {to_display_name(name)} is missing.",
+                f"The row sequencer of channel {to_display_name(name)} is"
+                f" {channel.row_sequencer}, expected 0 to {2**63 - 1}.",
             )
     return None
 

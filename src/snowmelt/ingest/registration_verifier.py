@@ -385,12 +385,15 @@ class RegistrationVerifier:
             is_safe = self._stage.is_on_disk(blob.location.stage_path, blob.md5)
         except ObjectMissing:
             return RequestRejection(
-                ResponseCode.BLOB_FORMAT_WRONG, f"Blob {path} is not on the stage."
+                ResponseCode.BLOB_FORMAT_WRONG,
+                f"Blob {path} is not on the stage. Upload it before its registration.",
             )
         except (StageUnavailable, OSError) as error:
-            _log.warning("blob %s cannot be read from its disk: %s", path, error)
+            _log.warning("cannot read blob %s from the disk: %s", path, error)
+            reason = str(error).rstrip(".")
             return RequestRejection(
-                ResponseCode.TRY_AGAIN, f"Blob {path} cannot be read now: {error}"
+                ResponseCode.TRY_AGAIN,
+                f"Cannot read blob {path}: {reason}. Send the registration again.",
             )
         return None if is_safe else BLOB_NOT_DURABLE
 
@@ -525,7 +528,7 @@ class RegistrationVerifier:
                 RequestRejection(
                     ResponseCode.REOPEN,
                     f"Encryption key {chunk.encryption_key_id} was not issued to user"
-                    f" {registrant.user} for this table; open the channel again.",
+                    f" {registrant.user} for this table. Open the channel again.",
                 )
             )
         if (

@@ -57,8 +57,8 @@ class StageSync:
                 self._failures += 1
                 self._verifier.reject_blobs_before(self._clock.now())
                 _log.critical(
-                    "%s Blobs that were staged before and are not registered are refused from now"
-                    " on; check the disk.",
+                    "%s Blobs that were staged before this failure and are not registered are"
+                    " rejected.",
                     error,
                 )
             return self._failures == failures_before

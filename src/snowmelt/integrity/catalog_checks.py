@@ -287,7 +287,7 @@ class _ChannelFollower:
         elif channel.client_sequencer in tokens:
             expected = tokens[channel.client_sequencer] or ""
         else:
-            # Opened by TRUNCATE or UNDROP, or before the history begins.
+            # The channel was opened by TRUNCATE or UNDROP, or before the history begins.
             return
         if (channel.offset_token or "") != expected:
             self._add(

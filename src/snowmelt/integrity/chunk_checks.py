@@ -120,7 +120,7 @@ def _check_content(
             stored = None
     if stored is not None and fingerprint_table(table) != stored:
         detail = (
-            f"The rows of chunk {seq} are not those that were migrated: their fingerprint differs."
+            f"The rows of chunk {seq} differ from the migrated rows: their fingerprints differ."
         )
         yield make_finding("ledger-differs", name, detail, seq=seq)
     if problem := _find_statistics_error(state, chunk, task, stage):

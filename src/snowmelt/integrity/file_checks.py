@@ -108,7 +108,8 @@ def _check_lineage(state: TableState, totals: LedgerTotals) -> Iterator[Finding]
             yield make_finding(
                 "ledger-differs",
                 table.name,
-                f"The fingerprint of file {file.path} is not the sum of those of its chunks in the ledger.",
+                f"The fingerprint of file {file.path} differs from the sum of the fingerprints of its"
+                " chunks in the ledger.",
                 path=file.path,
             )
     yield from _check_compactions(state)
@@ -309,7 +310,7 @@ def _check_fingerprint(
         yield make_finding(
             "file-values-differ",
             state.table.name,
-            f"The rows of file {path} are not those that were written: their fingerprint differs.",
+            f"The rows of file {path} differ from the written rows: their fingerprints differ.",
             path=path,
         )
         return
@@ -318,7 +319,7 @@ def _check_fingerprint(
         yield make_finding(
             "file-values-differ",
             state.table.name,
-            f"The rows of file {path} are not those of its chunks: their fingerprint differs.",
+            f"The rows of file {path} differ from the rows of its chunks: their fingerprints differ.",
             path=path,
         )
 
@@ -363,7 +364,7 @@ def _find_bound_error(
 def _find_min_max(
     column: pa.ChunkedArray, kind: pa.DataType
 ) -> tuple[StoredBound, StoredBound] | None:
-    """Return minimum and maximum as stored values; None if there are no values."""
+    """Return minimum and maximum as stored values, or None if there are no values."""
     plain = column
     if pa.types.is_string(kind):
         plain = column.cast(pa.binary())

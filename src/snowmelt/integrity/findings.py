@@ -79,12 +79,12 @@ _KINDS = (
     ),
     FindingKind(
         "channel-position",
-        "The row sequencer of a channel is not that of its last commit.",
+        "The row sequencer of a channel differs from the row sequencer of its last commit.",
         _RESTORE_CATALOG,
     ),
     FindingKind(
         "channel-token",
-        "The committed offset token of a channel is not that of its last commit or opening.",
+        "The committed offset token of a channel differs from the token of its last commit or opening.",
         "Compare with the source. `snowmelt channels` shows the token; open the channel with an offset token"
         " to set it.",
     ),
@@ -105,8 +105,8 @@ _KINDS = (
     ),
     FindingKind(
         "native-table-invalid",
-        "The metadata file, manifest list or a manifest of the table is missing, damaged, or not the one that"
-        " the catalog expects.",
+        "The metadata file, manifest list or a manifest of the table is missing, damaged, or differs from the"
+        " record in the catalog.",
         "Restore the metadata folder of the table from a backup of the warehouse.",
     ),
     FindingKind(
@@ -161,7 +161,7 @@ _KINDS = (
     ),
     FindingKind(
         "run-rows-differ",
-        "Rows in the history of a migration or load are not those of the files that it added.",
+        "The row count of a migration or load in the history differs from the rows of its files.",
         _RESTORE_CATALOG,
     ),
     FindingKind(
@@ -170,14 +170,16 @@ _KINDS = (
     FindingKind("file-missing", "A native file is not in the warehouse.", _RESTORE_FILE),
     FindingKind(
         "file-size-differs",
-        "The size of a native file is not the one that was written.",
+        "The size of a native file differs from the written size.",
         _RESTORE_FILE,
     ),
-    FindingKind("file-changed", "The bytes of a native file are not those written.", _RESTORE_FILE),
+    FindingKind(
+        "file-changed", "The bytes of a native file differ from the written bytes.", _RESTORE_FILE
+    ),
     FindingKind("file-unreadable", "A native file cannot be read as Parquet.", _RESTORE_FILE),
     FindingKind(
         "file-values-differ",
-        "The rows of a native file are not those that were written, or not those of its chunks.",
+        "The rows of a native file differ from the written rows, or from the rows of its chunks.",
         _RESTORE_FILE,
     ),
     FindingKind(

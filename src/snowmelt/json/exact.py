@@ -137,7 +137,7 @@ def _parse_decimal(text: str) -> Decimal:
     try:
         return Decimal(text)
     except ArithmeticError as error:
-        raise ValueError(f"{text[:40]} is beyond every number") from error
+        raise ValueError(f"the exponent of {text[:40]} is out of range") from error
 
 
 _record_decoder = msgspec.json.Decoder(float_hook=_parse_written_number)

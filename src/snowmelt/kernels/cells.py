@@ -33,7 +33,7 @@ def _copy_block(_context, target, source):
 
 @inline_jit
 def copy_field(target, source, size):
-    """Copy a few bytes. May read and write up to `PADDING_BYTES` bytes beyond them."""
+    """Copy `size` bytes in blocks. May read and write up to `PADDING_BYTES` bytes beyond them."""
     _copy_block(target, source)
     for done in range(_COPY_BLOCK_BYTES, size, _COPY_BLOCK_BYTES):
         _copy_block(target + np.uint64(done), source + np.uint64(done))

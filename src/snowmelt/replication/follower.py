@@ -140,7 +140,7 @@ class SiteWorker:
             )
             if is_abandoned:
                 failover_groups.reopen_primary(connection)
-                _log.warning("the switch was given up: the other site is silent")
+                _log.warning("the planned switch was abandoned: the other site is silent")
 
     def _fence_if_replaced(self, group: FailoverGroup, url: str) -> bool:
         state = request_site_state(url, ca_file=group.settings.ca_file)
@@ -151,7 +151,7 @@ class SiteWorker:
             if current is None or current.epoch >= state.epoch:
                 return False
             failover_groups.fence(connection, url)
-        _log.warning("site %s is the primary of group %s now", state.site, group.name)
+        _log.warning("site %s has become the primary of group %s", state.site, group.name)
         return True
 
     def _hold_lease(self) -> bool:

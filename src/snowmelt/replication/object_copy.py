@@ -55,11 +55,11 @@ _BlobRange = tuple[int, int, str]
 
 
 class ObjectRemoved(RemoteError):
-    """{path} does not exist at the primary any longer. The next state does not need it."""
+    """The primary has deleted {path}. The next round requests a state without it."""
 
 
 class ObjectDamaged(RemoteError):
-    """{path} arrived with other bytes than the catalog of the primary says. It is copied again."""
+    """{path} does not have the checksum in the catalog of the primary. The next round copies it again."""
 
 
 @dataclass(slots=True)

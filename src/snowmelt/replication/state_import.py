@@ -137,19 +137,19 @@ class StateImporter:
         """
         if response.catalog_version != SCHEMA_VERSION:
             raise StateUnusable(
-                reason=f"its catalog has version {response.catalog_version}, this one {SCHEMA_VERSION}. Run "
-                "the same version of Snowmelt at both sites; upgrade the secondary first"
+                reason=f"its catalog has version {response.catalog_version}, expected {SCHEMA_VERSION}. Run "
+                "the same version of Snowmelt at both sites. Upgrade the secondary first"
             )
         with self._database.writing() as connection:
             group = failover_groups.find_group(connection, lock=True)
             is_follower = group is not None and group.role in {SiteRole.SECONDARY, SiteRole.FENCED}
             if group is None or not is_follower or group.epoch > response.epoch:
-                raise StateUnusable(reason="this site has been promoted meanwhile")
+                raise StateUnusable(reason="this site was promoted after it requested the state")
             is_next = group.epoch == response.epoch and group.point == response.since
             if (response.since is not None and not is_next) or (
                 lease is not None and not leases.holds_lease(connection, lease)
             ):
-                raise StateUnusable(reason="another process has applied a newer one")
+                raise StateUnusable(reason="another process of this site has applied a newer state")
             failover_groups.update_group(connection, applying=True)
             if response.since is None:
                 if group.epoch >= 0 and group.epoch != response.epoch:
@@ -347,8 +347,8 @@ def _read_parts(content: BinaryIO) -> Iterator[_TablePart]:
             unknown = set(frame.columns) - set(() if table is None else table.c.keys())
             if unknown:
                 raise StateUnusable(
-                    reason=f"it has {frame.name}.{min(unknown)}, which this version of Snowmelt does not "
-                    "know. Upgrade this site first"
+                    reason=f"it has column {frame.name}.{min(unknown)}, which this version of Snowmelt "
+                    "does not support. Upgrade this site first"
                 )
             yield _TablePart(frame)
         elif header is None:

@@ -284,7 +284,7 @@ def _parse_decoding_exempt_users(settings: Settings) -> frozenset[str]:
     )
     if names:
         _log.warning(
-            "unverified_users: the rows of chunks of %s are not decoded before they count",
+            "unverified_users: chunks of %s are committed without decoding their rows",
             ", ".join(sorted(names)),
         )
     return names

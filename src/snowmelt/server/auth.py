@@ -252,7 +252,7 @@ class _VerifiedToken:
 
 
 class Authenticator:
-    """Verifies tokens against the registered keys, and caches the result for a few seconds.
+    """Verifies tokens against the registered keys, and caches the result for 5 s.
 
     With `anonymous_user`, a request without a token is authenticated as that user, unless a web page sent
     it: pages of any origin can send requests to this machine, and browsers name the origin.
@@ -402,7 +402,9 @@ class Authenticator:
         if expires_at + MAX_CLOCK_SKEW_S <= now:
             _reject_token("it has expired")
         if issued_at > now + MAX_CLOCK_SKEW_S:
-            _reject_token("it was issued in the future; compare the clocks")
+            _reject_token(
+                "it was issued in the future. Synchronize the clocks of client and service"
+            )
         if (
             expires_at - min(now, max(issued_at, now - MAX_CLOCK_SKEW_S))
             > MAX_TOKEN_LIFETIME_S + MAX_CLOCK_SKEW_S

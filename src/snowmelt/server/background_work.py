@@ -372,7 +372,7 @@ class Housekeeping:
             service.stage.delete(path)
 
     def _prune_history(self) -> None:
-        """Delete old history and tombstones in small batches."""
+        """Delete old history and tombstones, in batches of `_DELETE_BATCH_ROWS` rows."""
         now = self._service.clock.now()
         kept = dt.timedelta(seconds=self._service.settings.history_retention_s)
         for forget, before in (

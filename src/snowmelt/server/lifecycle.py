@@ -115,7 +115,7 @@ class RunningService:
 
     def _start_again(self) -> None:
         if not self.starts_again:
-            _log.info("the site has another history now; the service starts again")
+            _log.info("replication has replaced the history of this site; the service restarts")
             self.starts_again = True
             # Keep the replication process: it has written the new history, and takes seconds to
             # start.
@@ -175,7 +175,7 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
     running.run()
     while running.starts_again and not is_ending:
         running = RunningService(settings, site_process=running.site_process)
-        _log.info("the service has started again with the history of the primary")
+        _log.info("the service has restarted with the history of the primary")
         running.run()
     say("Snowmelt has stopped.")
 

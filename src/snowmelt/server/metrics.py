@@ -187,7 +187,7 @@ class _MetricsCollector:
             )
         yield GaugeMetricFamily(
             "snowmelt_catalog_answered",
-            "1 if the catalog answered in time for this page, else 0.",
+            "1 if the catalog responded in time for this page, else 0.",
             int(self._catalog_metrics is not None),
         )
         if self._catalog_metrics is not None:

@@ -89,7 +89,7 @@ class QueryProcesses:
         if not self._settings.query_processes:
             raise Unsupported(
                 what="A query over the statement API",
-                instead="this service runs none (setting query_processes)",
+                instead="set query_processes of the service to 1 or greater",
             )
         request = QueryRequest(text, role, list(namespace), handle, to_epoch_ms(self._clock.now()))
         loop = asyncio.get_running_loop()
@@ -167,7 +167,9 @@ class QueryProcesses:
                     if not self._closed:
                         self._idle.append(process)
                 return response
-        raise StatementFailed(reason="the process of the query was ended. The log has the reason")
+        raise StatementFailed(
+            reason="the process of the query was killed. The log of the service has the reason"
+        )
 
     def _take_idle(self) -> _QueryProcess | None:
         while True:

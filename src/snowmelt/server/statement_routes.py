@@ -98,7 +98,7 @@ class StatementRoutes:
         request = _decode_request(call.body)
         handle = str(uuid.uuid4())
         try:
-            # In a thread, because a long statement takes seconds.
+            # Parse in a thread, because parsing a long statement takes seconds.
             loop = asyncio.get_running_loop()
             if await loop.run_in_executor(self._threads, is_query, request.statement):
                 return ServerResponse(HTTPStatus.OK, await self._run_query(request, call, handle))

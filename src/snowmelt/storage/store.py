@@ -69,7 +69,7 @@ class OpenObject(Protocol):
         """
 
     def read_blocks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """Yield the bytes from `start` (inclusive) to `end` (exclusive), in blocks of a few MiB.
+        """Yield the bytes from `start` (inclusive) to `end` (exclusive), in blocks.
 
         Raises:
             ObjectChanged: If the object was replaced or deleted since it was opened.

@@ -36,10 +36,10 @@ _OPEN_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _DIRECT_IO_UNSUPPORTED_ERRNOS = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP}
 _FAILED_WRITE_ERRNOS = {errno.EIO, errno.ENOSPC, errno.EDQUOT}
 _UNREPORTED_FAILURE_REASONS = {
-    "overlay": "overlayfs does not report failed writes of its lower layer; use a volume",
-    "9p": "the host does not report a failed write; use a disk of this machine",
-    "virtiofs": "the host does not report a failed write; use a disk of this machine",
-    "fuse": "whether failed writes are reported depends on its program",
+    "overlay": "overlayfs does not report failed writes of its lower layer. Use a volume",
+    "9p": "the host does not report failed writes. Use a disk of this machine",
+    "virtiofs": "the host does not report failed writes. Use a disk of this machine",
+    "fuse": "a FUSE file system may not report failed writes. Use a disk of this machine",
 }
 _MIN_SYNCFS_KERNEL = (5, 8)
 
@@ -161,7 +161,7 @@ def find_sync_limitation(folder: Path) -> str | None:
     release = os.uname().release.split(".")
     with contextlib.suppress(ValueError, IndexError):
         if (int(release[0]), int(release[1])) < _MIN_SYNCFS_KERNEL:
-            return f"Linux {os.uname().release} does not report failed writes to syncfs; Linux 5.8 or later does"
+            return f"Linux {os.uname().release} does not report failed writes to syncfs. Use Linux 5.8 or later"
     kind = _filesystem_type(folder)
     return _UNREPORTED_FAILURE_REASONS.get(kind.partition(".")[0])
 

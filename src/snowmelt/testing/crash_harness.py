@@ -273,7 +273,7 @@ class CrashHarness:
     @property
     def _require_database(self) -> Database:
         if self._database is None:
-            raise InternalError("A crash site is used as a context manager.")
+            raise InternalError("Use the crash harness as a context manager (with …).")
         return self._database
 
     def _execute_statements(self, *statements: str) -> None:
@@ -285,7 +285,8 @@ class CrashHarness:
         while not condition():
             if self._clock.monotonic() > until:
                 raise InternalError(
-                    f"A step of the crash run took too long: {self._read_log_tail()}"
+                    f"A step of the crash run took longer than {_STEP_TIMEOUT_S:g} s:"
+                    f" {self._read_log_tail()}"
                 )
             self._clock.sleep(0.02)
 

@@ -152,7 +152,7 @@ def find_statistics_error(
     """
     if message.rows != rows:
         return ResponseCode.EP_ROW_COUNT_INVALID, (
-            f"the statistics say {message.rows} rows, the file has {rows}"
+            f"the statistics state {message.rows} rows, but the file has {rows}"
         )
     columns = {to_internal_name(key): found for key, found in message.columns.items()}
     for column in schema.columns:
@@ -271,12 +271,20 @@ def _find_column_error(
     if message.columnId is not None and message.columnId != column.ordinal:
         return (
             ResponseCode.EP_COLUMN_INVALID,
-            f"columnId {message.columnId} is not {column.ordinal}",
+            f"columnId is {message.columnId}, expected {column.ordinal}",
         )
-    if not 0 <= message.nullCount <= rows or message.distinctValues > rows:
-        return ResponseCode.EP_INVALID, "more nulls or distinct values than rows, or fewer than 0"
+    if not 0 <= message.nullCount <= rows:
+        return ResponseCode.EP_INVALID, f"nullCount is {message.nullCount}, expected 0 to {rows}"
+    if message.distinctValues > rows:
+        return (
+            ResponseCode.EP_INVALID,
+            f"distinctValues is {message.distinctValues}, expected at most {rows}",
+        )
     if message.nullCount and not column.nullable:
-        return ResponseCode.EP_INVALID, "nulls in a column that is not nullable"
+        return (
+            ResponseCode.EP_INVALID,
+            f"nullCount is {message.nullCount}, expected 0 for a NOT NULL column",
+        )
     if message.nullCount == rows or column.kind in SEMI_STRUCTURED_TYPES:
         return None
     reason = _find_bounds_error(column, message)
@@ -298,12 +306,12 @@ def _find_bounds_error(column: Column, message: ColumnStatisticsMessage) -> str 
         case float(smallest), float(largest):
             crossed = _java_sort_key(smallest) > _java_sort_key(largest)
         case int(least), int(most):
-            if not -_INT128_END <= least <= most < _INT128_END:
-                return "the lower bound exceeds the upper bound, or a bound has more than 128 bits"
-            crossed = False
+            if not (-_INT128_END <= least < _INT128_END and -_INT128_END <= most < _INT128_END):
+                return "a bound has more than 128 bits"
+            crossed = least > most
         case _:
             crossed = True
-    return "bounds are crossed" if crossed else None
+    return "the lower bound exceeds the upper bound" if crossed else None
 
 
 def _java_sort_key(value: float) -> tuple[bool, float, bool]:

@@ -108,7 +108,7 @@ class PipeInfo(msgspec.Struct):
 
 
 class RowApiErrorBody(msgspec.Struct):
-    """Body of every error."""
+    """Body of an error response."""
 
     code: str
     message: str

@@ -15,7 +15,10 @@ PRIMARY_ROLE = "primary"
 
 
 class SiteState(msgspec.Struct, kw_only=True):
-    """State of a site in its failover group. All fields but the epoch are None without a group."""
+    """State of a site in its failover group.
+
+    Without a group, all fields except `epoch` are empty.
+    """
 
     group: str | None = None
     site: str | None = None

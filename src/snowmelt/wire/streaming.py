@@ -197,7 +197,9 @@ class ChannelStatusResponse(msgspec.Struct):
 
 
 class DropChannelRequest(msgspec.Struct):
-    """`POST /v1/streaming/channels/drop/`. With a sequencer, the channel is dropped only if it has it.
+    """`POST /v1/streaming/channels/drop/`.
+
+    With a client sequencer, the channel is dropped only if its sequencer is equal.
 
     `encryption_key_id` is a Snowmelt extension, as in a status request.
     """

@@ -74,7 +74,7 @@ def test_a_table_is_late_after_its_freshness_and_fresh_after_a_commit(
     assert "SENSOR-0 of user EMBEDDED" in problem["remedy"]
     why = read(service, "/console/channels/LATE/PUBLIC/T/SENSOR-0")
     assert "The channel is late: it has committed nothing for 6.7 min" in why
-    assert "No other channel and no load of its table has committed since" in why
+    assert "No other channel and no load of the table has committed since" in why
     assert "ALTER TABLE LATE.PUBLIC.T UNSET FRESHNESS" in why
     metrics = read(service, "/metrics")
     assert "snowmelt_late_tables 1.0" in metrics

@@ -61,11 +61,11 @@ def test_a_rejected_row_is_replayed_after_its_reason_is_gone(
     page.get_by_role("link", name="all rejected rows").click()
     page.get_by_text('"name":"too long"').wait_for()
     console_service.sql(f"ALTER TABLE {table} ALTER COLUMN name SET DATA TYPE VARCHAR(20)")
-    page.get_by_role("button", name="Show what would go in").click()
-    page.get_by_text("Rows that would go in: 2").wait_for()
+    page.get_by_role("button", name="Dry run").click()
+    page.get_by_text("Rows to insert: 2").wait_for()
     assert len(console_service.rows(table)) == 1
     page.get_by_role("button", name="Replay").click()
-    page.get_by_text("Rows that went in: 2").wait_for()
+    page.get_by_text("Inserted rows: 2").wait_for()
     rows = console_service.rows(table)
     assert {row["NAME"] for row in rows} == {"abc", "too long", "other"}
     page.get_by_role("link", name="Table REPLAYED.PUBLIC.T").click()

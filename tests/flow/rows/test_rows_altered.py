@@ -198,7 +198,7 @@ def test_a_long_backlog_is_told_by_a_code_that_the_sdk_sends_again(sender: Sende
         token, number = answer.json()["next_continuation_token"], number + 1
         assert number < 10_000
     assert (answer.status_code, answer.json()["code"]) == (503, "ERR_SERVICE_BUSY")
-    assert "waits for migration" in answer.text
+    assert "migration backlog" in answer.text
     found = sender.samples()
 
     def grown(name: str, *labels: str) -> float:

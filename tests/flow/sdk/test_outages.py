@@ -214,7 +214,8 @@ class ShiftedClock(SystemClock):
 
 
 @pytest.mark.parametrize(
-    ("hours", "reason"), [(-2, "it has expired"), (2, "issued in the future; compare the clocks")]
+    ("hours", "reason"),
+    [(-2, "it has expired"), (2, "issued in the future. Synchronize the clocks")],
 )
 def test_a_token_out_of_its_time_is_refused_with_the_reason(
     connect: Any, hours: int, reason: str

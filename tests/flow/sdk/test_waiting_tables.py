@@ -91,7 +91,7 @@ def test_rows_of_other_tables_are_committed_meanwhile(
         assert other.latest_committed_offset_token() == str(turn)
     with pytest.raises(CommitTimeout) as late:
         busy[0].flush(AT_ONCE)
-    assert "waits for migration" in str(late.value.__cause__)
+    assert "migration backlog" in str(late.value.__cause__)
     with pytest.raises(CommitTimeout):
         client.flush(QUICK)
     assert busy[0].status().waiting_rows == 15
@@ -121,7 +121,7 @@ def test_what_waits_leaves_room_in_memory_for_others(
         while count < 10_000:
             busy.insert_rows(numbers(count, count + 10), str(count))
             count += 10
-    with pytest.raises(BufferFull, match="waits for migration"):
+    with pytest.raises(BufferFull, match="migration backlog"):
         busy.insert_rows(numbers(count, count + 10))
     assert busy.status().waiting_bytes <= client.status().max_waiting_bytes // 2
     for turn in range(20):

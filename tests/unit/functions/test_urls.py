@@ -70,10 +70,10 @@ def test_a_url_is_written_anew(text, normal):
         ("https://user:secret@h/", "user or password"),
         ("https://good.example@evil.example/", "user or password"),
         ("https://good.example\\@evil.example/", "user or password"),
-        ("https:///path", "no host"),
+        ("https:///path", "invalid host"),
         ("https://h:70000/", "port"),
         ("https://h:0/", "port"),
-        ("https://h:8o/", "no host|host"),
+        ("https://h:8o/", "host"),
         ("https://a..b/", "host"),
         ("https://h./", "host"),
         ("https://ev%69l/", "host"),
@@ -86,7 +86,7 @@ def test_a_url_is_written_anew(text, normal):
         ("//h/x", "begin with https"),
         ("https:/h/x", "begin with https"),
         (" https://h/", "begin with https"),
-        ("https://h/" + "a" * 9000, "more than"),
+        ("https://h/" + "a" * 9000, "expected at most"),
     ],
 )
 def test_what_could_be_read_in_two_ways_is_refused(url, reason):

@@ -254,10 +254,10 @@ def test_a_process_that_died_is_replaced_and_nothing_is_refused_for_it(
 @pytest.mark.parametrize(
     ("number", "code", "reason"),
     [
-        (signal.SIGABRT, 38, "it ended the process with -6"),
+        (signal.SIGABRT, 38, "it ended the decoder process with status -6"),
         # What ends a decoder that uses the processor for too long.
-        (signal.SIGPROF, 38, "it ended the process with -27"),
-        (signal.SIGKILL, 10, "its inspection was ended"),
+        (signal.SIGPROF, 38, "it ended the decoder process with status -27"),
+        (signal.SIGKILL, 10, "its decoder process was killed"),
     ],
 )
 def test_what_ends_its_process_twice_is_refused_or_asked_for_again(

@@ -131,7 +131,10 @@ def test_a_file_above_the_limit_is_refused_before_it_is_read(
     assert rejection is not None
     code, message = rejection
     assert code == 38
-    assert message == f"Blob {blob.path} has 2,147,483,649 bytes; at most 2,147,483,648 are taken."
+    assert message == (
+        f"Blob {blob.path} has 2,147,483,649 bytes, expected at most 2,147,483,648. Send smaller"
+        " blobs."
+    )
 
 
 def test_another_users_blob_and_key_are_refused(world: World, blob: BlobMetadata) -> None:
@@ -142,7 +145,8 @@ def test_a_missing_file_may_still_be_a_repetition(world: World, blob: BlobMetada
     world.stage.delete(f"{world.prefix}/{blob.path}")
     candidate = world.verify(blob)
     assert candidate.offer is not None
-    assert candidate.offer.rejection == (38, f"Blob {blob.path} is not on the stage.")
+    message = f"Blob {blob.path} is not on the stage. Upload it before its registration."
+    assert candidate.offer.rejection == (38, message)
 
 
 def test_a_catalog_that_is_away_refuses_no_chunk(

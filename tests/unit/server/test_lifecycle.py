@@ -47,7 +47,7 @@ def test_what_trusts_everybody_is_refused_beyond_loopback(
 def test_a_stage_that_clients_cannot_reach_by_themselves_needs_the_s3_endpoint(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
-    with pytest.raises(ConfigurationError, match=r"s3_port: .* give it a port"):
+    with pytest.raises(ConfigurationError, match=r"s3_port: .* Set s3_port"):
         RunningService(settings(tmp_path, **changes))
 
 

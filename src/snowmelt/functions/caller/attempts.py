@@ -374,7 +374,7 @@ class RetryingSender:
         asked_s = parse_retry_after(response.headers, self._clock.now())
         if response.status == HTTP_CONTENT_TOO_LARGE and retry_state.method == "POST":
             raise PayloadTooLarge(
-                status=HTTP_CONTENT_TOO_LARGE, reason="the service says that the batch is too large"
+                status=HTTP_CONTENT_TOO_LARGE, reason="the service rejected the batch as too large"
             )
         if permit is not None and response.status in _BUSY_STATUSES:
             permit.record_throttled(asked_s)
@@ -404,7 +404,7 @@ class RetryingSender:
                 response.body, encoding, max_bytes=MAX_RESPONSE_BYTES, strict=True
             )
         except BatchTooLarge:
-            reason = f"the reply is larger than {MAX_RESPONSE_BYTES} bytes"
+            reason = f"the response is larger than {MAX_RESPONSE_BYTES:,} bytes"
             raise PayloadTooLarge(status=response.status, reason=reason) from None
         except BatchInvalid as error:
             raise ResponseInvalid(reason=error.fields["reason"]) from None
@@ -412,7 +412,7 @@ class RetryingSender:
         if digest is not None and not compression.is_content_md5_valid(
             digest, response.body, plain
         ):
-            raise ResponseInvalid(reason="the reply's Content-MD5 is not that of its body")
+            raise ResponseInvalid(reason="the Content-MD5 of the response does not match its body")
         return plain
 
 

@@ -231,7 +231,7 @@ def _get_value_offsets(column: pa.Array) -> NDArray[Any] | None:
 
 _DIGEST_BYTES = 6
 _TASKS_PER_FILE = 256
-# Age at which a file is deleted: it is useless after the end of its task.
+# Age at which a file is deleted. A file is useless after the end of its task.
 _USES_FILE_TTL_S = 24 * 3600.0
 _USES_PER_CLEANUP = 64
 

@@ -176,7 +176,9 @@ class HttpConnection(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._reusable = False
-            self._fail_request(TransportFailed(host=self._host, reason="the reply is not HTTP/1.1"))
+            self._fail_request(
+                TransportFailed(host=self._host, reason="the response is not HTTP/1.1")
+            )
         if self._response_future is not None:
             self._restart_idle_timer(len(data))
 
@@ -210,7 +212,7 @@ class HttpConnection(asyncio.Protocol):
             self.on_message_complete()
             return
         how = "closed" if exc is None else "reset"
-        when = "in the middle of the reply" if self.has_received_bytes else "without a reply"
+        when = "in the middle of the response" if self.has_received_bytes else "without a reply"
         self._fail_request(
             ConnectionLost(host=self._host, reason=f"the connection was {how} {when}")
         )
@@ -232,7 +234,7 @@ class HttpConnection(asyncio.Protocol):
         if 100 <= self._status < _HTTP_OK:
             if self._status == _HTTP_SWITCHING_PROTOCOLS:
                 self._fail_request(
-                    TransportFailed(host=self._host, reason="the reply is not HTTP/1.1")
+                    TransportFailed(host=self._host, reason="the response is not HTTP/1.1")
                 )
             return
         transport = self._transport
@@ -244,7 +246,7 @@ class HttpConnection(asyncio.Protocol):
             # The service has not received the whole request, so this responds to an earlier one.
             self._fail_request(
                 TransportFailed(
-                    host=self._host, reason="the reply began before the whole request was sent"
+                    host=self._host, reason="the response began before the whole request was sent"
                 )
             )
             return
@@ -276,7 +278,9 @@ class HttpConnection(asyncio.Protocol):
         if self._status == _HTTP_OK:
             limit = self._limits.max_response_bytes
             self._fail_request(
-                PayloadTooLarge(status=_HTTP_OK, reason=f"the reply is larger than {limit} bytes")
+                PayloadTooLarge(
+                    status=_HTTP_OK, reason=f"the response is larger than {limit:,} bytes"
+                )
             )
         else:
             self.on_message_complete()

@@ -106,8 +106,12 @@ class SecretReader:
                 reason = "a reference begins with env: or file:"
                 raise SecretMissing(reference="of this integration", reason=reason)
         found = found.strip()
-        if not found or not found.isprintable():
-            raise SecretMissing(reference=reference, reason="it is empty, or has several lines")
+        if not found:
+            raise SecretMissing(reference=reference, reason="it is empty")
+        if not found.isprintable():
+            raise SecretMissing(
+                reference=reference, reason="it has several lines or control characters"
+            )
         return found
 
     def _resolve_path(self, reference: str, name: str) -> Path:
@@ -279,7 +283,7 @@ def _find_default_credentials() -> Any:
 
 
 def _get_default_credentials() -> AwsCredentials:
-    """Return boto3's credentials. Searches once per process; they renew themselves."""
+    """Return boto3's credentials. Searches once per process. botocore renews the credentials."""
     with _credentials_lock:
         found = _find_default_credentials()
     if found is None:

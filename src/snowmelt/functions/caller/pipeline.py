@@ -159,7 +159,7 @@ class BatchPart:
 
 @dataclass(slots=True)
 class BatchOutcome:
-    """A batch and its requests: one; several if it was split; none if none was needed."""
+    """A batch and its requests: one, several after a split, or none if no row must be sent."""
 
     work: BatchWork
     parts: list[BatchPart]
@@ -345,7 +345,7 @@ class CallPipeline:
             yield part
 
     def _send_part(self, part: BatchPart, *, rows: int) -> None:
-        """Send a request, or store the reason why it cannot be sent as its error."""
+        """Send a request. If it cannot be sent, store the reason as its error."""
         if self._plan.options.dry_run:
             part.record.bytes_out = len(part.request.body)
             return

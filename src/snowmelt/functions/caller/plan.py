@@ -26,8 +26,8 @@ class CallerOptions:
     """Options for all calls of an installation or a session.
 
     Sizes are in bytes, times in seconds. A budget of None is unlimited. Rates, and the budgets of a
-    query, are divided by the number of executors; the worker processes of an executor share its
-    part.
+    query, are divided by the number of executors. The worker processes of an executor use its share
+    together.
     """
 
     style: HeaderStyle = field(default_factory=HeaderStyle)

@@ -160,7 +160,8 @@ class SharedFile:
 
 
 _NEXT_REQUEST_FORMAT = struct.Struct("=d")
-# Maximum delay that a late event loop may catch up on. It also limits the burst after a pause.
+# Maximum delay of an event loop after which it may send the missed requests at once. Limits the
+# burst after a pause.
 _MAX_CATCH_UP_S = 0.05
 
 

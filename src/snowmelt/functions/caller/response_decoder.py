@@ -164,8 +164,8 @@ class ResponseDecoder:
             )
             if unfit is not None:
                 raise ResponseInvalid(
-                    reason=f"Row {unfit}: a number in the {self._type.kind} has more digits than "
-                    "the 38 of a decimal and the 17 of a double, or is out of range"
+                    reason=f"Row {unfit}: the {self._type.kind} has a number that is neither a decimal "
+                    "of at most 38 digits nor a double of at most 17 digits"
                 )
             return DecodedResponse(values, reply.failures)
         except UnicodeEncodeError:

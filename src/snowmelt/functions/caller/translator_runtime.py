@@ -247,7 +247,7 @@ class JavaScriptFunction:
         if isinstance(result, int):
             raise TranslatorError(f"its {_DEEP_VALUES[result]} nests too deeply")
         if not isinstance(result, str):
-            raise TranslatorError("what it returned is not JSON")
+            raise TranslatorError("its result is not JSON")
         return result
 
     def __call__(self, body: bytes | None, other_fields: bytes) -> TranslatorOutput:

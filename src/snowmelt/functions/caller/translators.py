@@ -356,7 +356,7 @@ def serve(descriptor: int) -> None:
     """Run translators for the process at the other end of a socket, until it closes the socket."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_PROCESS_BYTES, _MAX_PROCESS_BYTES))
-    # Redirect what a translator prints to the log of the parent.
+    # Redirect the output of a translator's print calls to the log of the parent.
     os.dup2(2, 1)
     jobs = msgspec.msgpack.Decoder(_TranslatorJob)
     get_runner = lru_cache(maxsize=64)(make_translator_runner)

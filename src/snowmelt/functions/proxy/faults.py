@@ -41,9 +41,9 @@ SYNTHETIC_RESPONSES: dict[str, HttpMessage] = {
 SYNTHETIC_RESPONSES["403"] = HttpMessage("HTTP/1.1 403 Forbidden", {}, b'{"message":"Forbidden"}')
 # Connection faults, before the request is forwarded or during the response.
 CONNECTION_FAULTS = {
-    "drop": "close the connection; the service never sees the request",
+    "drop": "close the connection before the request reaches the service",
     "lose": "close the connection instead of forwarding the response",
-    "reset": "reset the connection in the middle of the reply",
+    "reset": "reset the connection in the middle of the response",
     "truncate": "end the response before its Content-Length",
     "delay": "wait `seconds` before forwarding the request",
     "drip": "slow the response down to `seconds`",

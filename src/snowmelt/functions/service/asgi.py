@@ -44,7 +44,7 @@ class AsgiApp:
         except StopIteration as done:
             response: ServiceResponse = done.value
             return response
-        raise AssertionError("a function that does not block has waited")
+        raise AssertionError("a function with blocking=False has waited")
 
     async def __call__(
         self,

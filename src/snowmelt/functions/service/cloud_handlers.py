@@ -319,7 +319,7 @@ def parse_lambda_result(result: Any) -> ServiceResponse:
             body = base64.b64decode(body, validate=True)
         elif not isinstance(body, str):
             _LOG.warning(
-                "the body is %s: accepted here, but API Gateway requires text; use json.dumps",
+                "the body is %s: accepted here, but API Gateway requires text. Use json.dumps",
                 type(body).__name__,
             )
             body = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -329,7 +329,10 @@ def parse_lambda_result(result: Any) -> ServiceResponse:
         _LOG.error("the handler's status or body cannot be read")
         return _make_message_response(502, "Internal server error")
     if len(body) > MAX_LAMBDA_RESPONSE_BYTES:
-        _LOG.error("the handler returned %d bytes, more than Lambda passes on", len(body))
+        _LOG.error(
+            "the handler returned %d bytes, but Lambda supports at most %d",
+            *(len(body), MAX_LAMBDA_RESPONSE_BYTES),
+        )
         return _make_message_response(502, "Internal server error")
     return ServiceResponse(status, body, headers)
 
@@ -337,7 +340,7 @@ def parse_lambda_result(result: Any) -> ServiceResponse:
 def _decode_header_value(name: str, value: object) -> str:
     if isinstance(value, bytes):
         _LOG.warning(
-            "header %s is bytes: accepted here as text, but API Gateway returns 502; add .decode()",
+            "header %s is bytes: accepted here as text, but API Gateway returns 502. Add .decode()",
             name,
         )
         return value.decode("latin-1")

@@ -412,7 +412,7 @@ class BatchDeduplicator:
         return self._max_concurrency is not None and self._running_count >= self._max_concurrency
 
     def _make_overloaded_response(self) -> BatchResponseBody:
-        text = f"{self._max_concurrency} batches are being worked on; try again later."
+        text = f"The service runs {self._max_concurrency} batches, its maximum. Retry later."
         return error_to_response(Overloaded(text, retry_after=_RETRY_AFTER_S))
 
     async def _run_limited(

@@ -98,7 +98,9 @@ def require_value_per_row(result: Any, row_count: int) -> Sequence[Any]:
         ResultsMissing: If the number of values differs from the number of rows.
     """
     if isinstance(result, (str, bytes, dict)) or result is None:
-        raise ResultsMissing(found=f"one {type(result).__name__} and no list of", rows=row_count)
+        raise ResultsMissing(
+            found=f"one {type(result).__name__} instead of a list of", rows=row_count
+        )
     values = result if isinstance(result, (list, tuple)) else to_value_list(result)
     if len(values) != row_count:
         raise ResultsMissing(found=len(values), rows=row_count)

@@ -1,6 +1,7 @@
 """Requests, their context for functions, and responses, independent of the server.
 
-Only this module converts errors to responses. It therefore controls what callers learn of an error.
+Only this module converts errors to responses, so it alone controls which details of an error
+callers receive.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ _MAX_CACHED_KEYS = 10_000
 
 
 class ErrorRowCommitMismatch(Exception):
-    """Rejected rows are staged whose request is not accepted in this transaction. Retry differently."""
+    """The transaction does not accept all requests whose rejected rows were staged together."""
 
 
 class ErrorTableMoved(Exception):
@@ -220,7 +220,9 @@ class ErrorRowStager:
             target = PipeTarget(path, table, sender, self._get_data_key(table, sender))
             joined = self._make_error_append_request(target, sources)
             if not joined.row_count:
-                _log.warning("Table %s no longer accepts rejected rows.", table.name)
+                _log.warning(
+                    "Rejected rows are lost: their columns do not fit error table %s.", table.name
+                )
                 continue
             plan = RowChunkPlan(target, (joined,))
             found += [
@@ -274,7 +276,7 @@ class ErrorRowStager:
 def report_lost_rows(error_rows: StagedErrorRows, reason: str | None) -> None:
     """Log that rejected rows are lost, because their error table does not accept them."""
     _log.warning(
-        "%d rejected rows of table %s are not kept: %s",
+        "%d rejected rows of table %s are lost: %s",
         error_rows.staged_chunk.offer.rows,
         error_rows.requests[0].target.table.name,
         reason or f"table {error_rows.staged_chunk.offer.table} does not accept them",

@@ -181,7 +181,9 @@ class GroupCommitter:
         # Do not register rows that a failed sync may have lost: stage them again under another
         # name.
         if (staged or error_rows) and not self._stage_sync.sync(sync_failures_before):
-            raise RowsBusy(reason="its stage failed; its log says how")
+            raise RowsBusy(
+                reason="a sync of the stage failed. The log of the service has the reason"
+            )
         with self._database.writing(urgent=True) as connection:
             require_writable(connection)
             outcomes = _GroupTransaction(

@@ -74,7 +74,7 @@ class PipeEvaluator:
     def evaluate_rows(
         self, rows: Sequence[Mapping[str, object]]
     ) -> tuple[list[Mapping[str, object]], dict[int, str]]:
-        """Return the rows of the table, and the errors of the other rows by row number."""
+        """Return the converted rows, and the errors of rejected rows by row number."""
         items = self._items
         if items is None:
             return list(rows), {}
@@ -218,7 +218,9 @@ def _to_number(value: object) -> int | float | Decimal:
     if not found.is_finite():
         raise ExpressionFailed(f"{value[:100]!r} is not a number")
     if found and not -_MAX_EXPONENT <= _get_exponent(found) <= _MAX_EXPONENT:
-        raise ExpressionFailed(f"{value[:100]!r} has too many digits")
+        raise ExpressionFailed(
+            f"{value[:100]!r} has an exponent outside of -{_MAX_EXPONENT} to {_MAX_EXPONENT}"
+        )
     return found
 
 

@@ -92,7 +92,10 @@ class RequestBatcher:
     def _run_and_respond_errors(
         self, work: Callable[[Sequence[PendingRequest]], None], requests: Sequence[PendingRequest]
     ) -> None:
-        """Run `work`. If it raises an exception, send it as the response to the requests."""
+        """Run `work`.
+
+        If `work` raises an exception, send the exception as response to the requests.
+        """
         try:
             work(requests)
         except Exception as error:  # noqa: BLE001 - told to those whom it concerns

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _MAX_CONVERTERS = 64
 _MAX_RETAINED_ERRORS = 1_000
-# Columnar conversion takes at least 1 to 2 ms, as long as the conversion of a few hundred rows.
+# Columnar conversion takes at least 1 to 2 ms, so it is slower for small bodies.
 _MIN_COLUMNAR_BYTES = 24 * 1024
 # Limit of a batch, because the response to one body waits for all bodies of its batch.
 _MAX_BATCH_BYTES = 8 << 20

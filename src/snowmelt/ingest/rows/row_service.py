@@ -59,9 +59,10 @@ _MAX_STATUS_CHANNELS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RawAppendRequest:
-    """A decompressed append request. `continuation` is the token's text; None: elastic channel.
+    """A decompressed append request.
 
-    `client` is None if the request is not from the official SDK.
+    `continuation` is the text of the continuation token, or None for the elastic channel. `client`
+    is None if the request is not from the official SDK.
     """
 
     path: PipePath
@@ -301,7 +302,10 @@ class RowService:
             respond(outcome)
             return
         if target.table.table_id in self.back_pressure.throttled_table_ids:
-            raise RowsBusy(reason="too much of the table waits for migration")
+            raise RowsBusy(
+                reason="the migration backlog of the table exceeds its limit (backlog_max_chunks or"
+                " backlog_max_bytes)"
+            )
         try:
             rows = get_body()
         except RequestMalformed:
@@ -442,10 +446,10 @@ def parse_channel_name(text: str) -> str:
     Raises:
         RequestMalformed: If the name is invalid.
     """
-    if not text or "\0" in text:
-        raise RequestMalformed(
-            reason="the name of the channel is required and must not contain NUL"
-        )
+    if not text:
+        raise RequestMalformed(reason="the channel name is missing")
+    if "\0" in text:
+        raise RequestMalformed(reason="a channel name cannot contain the character NUL")
     return to_internal_name(text)
 
 

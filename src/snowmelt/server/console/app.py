@@ -232,7 +232,9 @@ class Console:
         try:
             given = msgspec.json.decode(body, type=dict[str, str])
         except msgspec.DecodeError as error:
-            raise RequestMalformed(reason=f"the body is no object of texts ({error})") from None
+            raise RequestMalformed(
+                reason=f"expected a JSON object with text values ({error})"
+            ) from None
         call.query.update(given)
         if call.path == _CODES_PATH:
             return await self._issue_code(call)
@@ -246,7 +248,9 @@ class Console:
     async def _issue_code(self, call: _Call) -> ServerResponse:
         """Return a login code for `snowmelt console`, which authenticates with a token."""
         if not call.has_token:
-            raise AuthenticationFailed(reason="a key-pair JWT or an access key is needed")
+            raise AuthenticationFailed(
+                reason="a login code requires a key-pair JWT or an access key"
+            )
         session = await self._open_token_session(call)
         credential = login.find_credential(
             call.headers["authorization"],
@@ -366,7 +370,7 @@ class Console:
         if isinstance(error, NotFound):
             status = HTTPStatus.NOT_FOUND
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            _log.warning("console: %s answered %d: %s", call.path, status, error)
+            _log.warning("console: %s returned %d: %s", call.path, status, error)
         if call.path.startswith(JSON_PATH) or call.path == "/live":
             return _json_response({"error": error.code, "message": str(error)}, status)
         hint = None
@@ -376,7 +380,7 @@ class Console:
             )
         remedy = tag("p", hint, tag("a", "Back to the overview", href=href("/")))
         failure = tag("p", str(error), class_="error", role="alert")
-        page = ConsolePage("This did not work", status.phrase, [failure, remedy], status=status)
+        page = ConsolePage("The request failed", status.phrase, [failure, remedy], status=status)
         return _page_response(call, page, None, is_live=False)
 
 

@@ -82,7 +82,7 @@ def check_stage(stage: Store) -> Iterator[ConsoleProblem]:
     except (SnowmeltError, OSError) as error:
         yield ConsoleProblem(
             WRONG,
-            f"The stage does not answer: {error}",
+            f"The stage does not respond: {error}",
             "No client can upload rows. Check the location and its credentials with"
             " `snowmelt doctor`.",
         )
@@ -110,7 +110,7 @@ def check_services(page: PageRequest) -> Iterator[ConsoleProblem]:
 
 
 def check_disk(settings: Settings) -> Iterator[ConsoleProblem]:
-    """Find disks that are nearly full."""
+    """Find a data folder whose disk has less than 5 % free space."""
     usage = shutil.disk_usage(settings.data_dir)
     if usage.free < usage.total * _MIN_FREE_SHARE:
         yield ConsoleProblem(
@@ -155,12 +155,12 @@ def find_late_tables(page: PageRequest) -> Iterator[ConsoleProblem]:
         silent = fetch_channels(
             page.connection, page.visibility, chosen=chosen, now=page.now, order="lag", limit=1
         ).rows
-        remedy = "It has no channel: start the client or load that fills it."
+        remedy = "The table has no channel. Start the client or the load that sends its rows."
         if silent:
             longest = silent[0]
             remedy = (
-                f"Look at the clients of {format_quantity(count, 'late channel')}. {longest.name} of user"
-                f" {longest.owner} has been silent for the longest."
+                f"Check the clients of {format_quantity(count, 'late channel')}. Channel {longest.name}"
+                f" of user {longest.owner} has been silent the longest."
             )
         yield ConsoleProblem(
             WRONG,
@@ -219,15 +219,16 @@ def find_waiting(page: PageRequest) -> Iterator[ConsoleProblem]:
     rows = page.connection.execute(page.visibility.restrict(query, _TABLES.c.table_id)).all()
     names = list_table_names(page.connection, [row[0] for row in rows])
     remedy = (
-        "Nothing migrates, because the setting migrate is off here: run `snowmelt migrate`."
+        "The setting migrate is off at this service. Run `snowmelt migrate`."
         if not settings.migrate
-        else "Look for failed migrations below, and at the log of the service."
+        else "Check the failed migrations below, and the log of the service."
     )
     for table_id, since, chunks in rows:
         yield ConsoleProblem(
             WRONG,
-            f"The migration of {names[table_id]} is behind by {format_quantity(chunks, 'chunk')}, the"
-            f" oldest for {format_seconds((page.now - since).total_seconds())}. Queries read them.",
+            f"The migration of {names[table_id]} is {format_quantity(chunks, 'chunk')} behind. The"
+            f" oldest chunk has waited for {format_seconds((page.now - since).total_seconds())}."
+            " Queries read the rows.",
             remedy,
             since=since,
             has_duration=True,
@@ -256,7 +257,8 @@ def find_failed_runs(page: PageRequest) -> Iterator[ConsoleProblem]:
             yield ConsoleProblem(
                 WRONG,
                 f"The last migration of {names[row.table_id]} failed: {row.message}",
-                f"Rows stay queryable. After the cause is gone: snowmelt migrate --table {names[row.table_id]}",
+                "The rows stay queryable. Remove the cause, then run: snowmelt migrate --table"
+                f" {names[row.table_id]}",
                 since=row.started_at,
                 path=href("/migrations"),
             )
@@ -267,7 +269,8 @@ def find_failed_runs(page: PageRequest) -> Iterator[ConsoleProblem]:
                 yield ConsoleProblem(
                     WRONG,
                     f"Load {load.load_id} {state}: {reason}",
-                    "No row of it was committed. Correct the cause and run the statement again.",
+                    "No row of the load was committed. Remove the cause, then run the statement"
+                    " again.",
                     since=load.started_at,
                     path=href(f"/loads/{load.load_id}"),
                 )
@@ -279,7 +282,10 @@ def find_rejecting_loads(page: PageRequest) -> Iterator[ConsoleProblem]:
         if load.started_at < page.now - _DAY or load.state in {"failed", "lost", "running"}:
             continue
         path = f"/loads/{load.load_id}"
-        remedy = "The records were not kept: REJECTED DATA AS TABLE in the statement keeps them."
+        remedy = (
+            "The rejected records were not stored. To store them, add REJECTED DATA AS TABLE to the"
+            " statement."
+        )
         if load.reject_table is not None:
             path += "/rejects"
             remedy = "Correct the records, and load them again."
@@ -303,7 +309,7 @@ def find_stalled_pipes(page: PageRequest) -> Iterator[ConsoleProblem]:
             yield ConsoleProblem(
                 WRONG,
                 f"Pipe {pipe.name} is stopped by an error: {pipe.last_error}",
-                "The service tries again after the cause is gone.",
+                "Remove the cause. The service retries automatically.",
                 since=pipe.last_error_at,
                 path=path,
             )
@@ -311,7 +317,7 @@ def find_stalled_pipes(page: PageRequest) -> Iterator[ConsoleProblem]:
             yield ConsoleProblem(
                 NOTE,
                 f"Pipe {pipe.name} could not load {format_quantity(pipe.failed_files, 'file')}.",
-                f"Correct them, then: ALTER PIPE {pipe.name} REFRESH",
+                f"Correct the files, then run: ALTER PIPE {pipe.name} REFRESH",
                 path=path,
             )
 
@@ -327,8 +333,8 @@ def find_stalled_topics(page: PageRequest) -> Iterator[ConsoleProblem]:
             WRONG,
             f"{format_quantity(lag, 'message')} of Kafka topic {topic} wait for table {table}, and"
             f" {format_quantity(len(partitions), 'partition')} had no commit for 5 minutes.",
-            "Look at the process `snowmelt kafka run`: is it running, and what does its log say? It"
-            " continues after the committed offset.",
+            "Check that the process `snowmelt kafka run` is running, and read its log. The process"
+            " resumes after the committed offset.",
             since=min(each.last_commit_at or each.opened_at for each in partitions),
             path=href("/kafka", find=topic),
         )

@@ -142,7 +142,7 @@ def render_document(
     )
     body = tag(
         "body",
-        tag("a", "Skip to the content", class_="skip", href="#main"),
+        tag("a", "Skip to content", class_="skip", href="#main"),
         _render_header(page, session),
         tag("p", "", id="connection", role="status", hidden=True),
         main,

@@ -85,7 +85,9 @@ class LiveStreams:
             ServiceBusy: If `MAX_STREAMS` streams are open.
         """
         if self._streams >= MAX_STREAMS:
-            raise ServiceBusy(reason=f"{MAX_STREAMS} live pages are open. Reload by hand")
+            raise ServiceBusy(
+                reason=f"{MAX_STREAMS} live pages are open. Close other pages of the console"
+            )
         self._loop = asyncio.get_running_loop()
         shared = self._shared.setdefault(key, _Shared())
         shared.readers += 1

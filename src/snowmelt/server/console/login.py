@@ -51,7 +51,7 @@ def log_in_with_key(
     with parts.database.reading() as connection:
         key = find_access_key(connection, parts.keyring, key_id)
         if key is None or not secrets.compare_digest(key.secret.encode(), secret.encode()):
-            _log.warning("console: login with access key %r refused", key_id[:80])
+            _log.warning("console: login with access key %r rejected", key_id[:80])
             raise AuthenticationFailed(reason="there is no access key with this ID and secret")
         wanted = fields.get("role", "").strip()
         role = resolve_effective_role(
@@ -74,7 +74,8 @@ def find_credential(authorization: str, token_type: str) -> str:
         claims = jwt.decode(token, options={"verify_signature": False})
         return str(claims["iss"])[len(str(claims["sub"])) + 1 :]
     raise AuthenticationFailed(
-        reason="the console takes key pairs and access keys, no OAuth tokens. Create an access key"
+        reason="the console accepts key pairs and access keys, but not OAuth tokens. Create an"
+        " access key"
     )
 
 

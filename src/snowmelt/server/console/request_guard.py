@@ -28,15 +28,15 @@ _MAX_FORM_FIELDS = 100
 
 
 class OriginNotAllowed(UserError, code="origin_refused", status=403):
-    """The request comes from a page of {origin}, not from the console at {host}. Open the console itself and repeat it there."""
+    """The request comes from a page of {origin}, not from the console at {host}. Open the console, and repeat the request there."""
 
 
 class InvalidFormToken(UserError, code="form_token_refused", status=403):
-    """The form is not of this session: it is older than the login, or was made elsewhere. Reload the page and repeat it."""
+    """The form does not belong to this session. Reload the page, and send the form again."""
 
 
 class UnsupportedFormType(UserError, code="form_type_refused", status=415):
-    """A form must be sent as application/x-www-form-urlencoded, not as {content_type}."""
+    """Invalid content type {content_type} of a form. Expected application/x-www-form-urlencoded."""
 
 
 def check_origin(headers: Mapping[str, str], *, changes: bool) -> None:

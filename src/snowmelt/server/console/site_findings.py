@@ -37,7 +37,7 @@ def list_site_problems(page: PageRequest) -> Iterator[ConsoleProblem]:
             NOTE,
             "Another site replaced this site as the primary. Only this site has"
             f" {format_quantity(changes, 'change')} from before.",
-            "Clients send their rows again by themselves. Read the list of diverged changes, and run"
+            "Clients send their rows again. Read the list of diverged changes, and run"
             " its loads again.",
             path=href("/sites"),
         )
@@ -66,8 +66,8 @@ def _check_replica(
         yield ConsoleProblem(
             WRONG,
             f"Site {site} has sent no request for {silent}.{waiting}",
-            "Start its service, and check the network between the sites. If it stays away, end the"
-            f" protection by it: {remove}",
+            "Start the service of the site, and check the network between the sites. If the site stays"
+            f" unavailable, remove it from the group, which ends the protection: {remove}",
             since=replica.requested_at,
             has_duration=True,
             path=href("/sites"),
@@ -83,7 +83,7 @@ def _check_follower(page: PageRequest, group: FailoverGroup) -> Iterator[Console
         yield ConsoleProblem(
             NOTE,
             "This site hands over to another site, and rejects writes.",
-            "Wait some seconds. If the other site disappears, this site accepts writes again after 10 s.",
+            "Wait for the handover. If the other site stops, this site accepts writes again after 10 s.",
             path=path,
         )
     elif group.suspended:
@@ -99,7 +99,7 @@ def _check_follower(page: PageRequest, group: FailoverGroup) -> Iterator[Console
         yield ConsoleProblem(
             WRONG,
             f"This site cannot follow the primary {primary}: {group.last_error}{age}",
-            "Remove the cause; this site tries again by itself. If the primary is lost, make this site"
+            "Remove the cause. This site retries automatically. If the primary is lost, make this site"
             f" the primary: ALTER FAILOVER GROUP {name} PRIMARY",
             since=group.state_at,
             has_duration=True,
@@ -110,14 +110,15 @@ def _check_follower(page: PageRequest, group: FailoverGroup) -> Iterator[Console
             WRONG,
             "Another site replaced this site as the primary, and this site does not follow it yet."
             " It rejects writes.",
-            "Wait until it follows. Clients with the addresses of both sites go to the new primary.",
+            "Wait until this site follows. Clients with the addresses of both sites find the new"
+            " primary.",
             path=path,
         )
     elif lag_s is None:
         yield ConsoleProblem(
             NOTE,
             "This site copies the first state of its primary. Until then it has no tables.",
-            "Wait: its service copies by itself.",
+            "Wait. The service copies the state automatically.",
             since=group.created_at,
             path=path,
         )

@@ -174,10 +174,10 @@ def run_replay(settings: Settings, database: Database, task: ReplayTask) -> str:
     else:
         with Client(task.url, oauth=task.token) as client:
             result = replay.run(client, None)
-    verb = "would go in" if task.token is None else "went in"
-    lines = [f"Rows that {verb}: {result.inserted:,}. Rejected again: {result.rejected:,}."]
+    what = "Rows to insert" if task.token is None else "Inserted rows"
+    lines = [f"{what}: {result.inserted:,}. Rejected again: {result.rejected:,}."]
     if result.already_inserted:
-        lines.append(f"Rows that went in before: {result.already_inserted:,}.")
+        lines.append(f"Rows inserted by earlier replays: {result.already_inserted:,}.")
     lines += [f"{count:,} × {reason}" for reason, count in result.reject_reasons.most_common(20)]
     return "\n".join(lines)
 

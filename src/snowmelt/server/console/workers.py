@@ -219,8 +219,8 @@ class ConsoleWorkers:
         loop = asyncio.get_running_loop()
         if self._task_count >= _MAX_PROCESSES + _MAX_WAITING_TASKS:
             raise ServiceBusy(
-                reason=f"{_MAX_PROCESSES} tasks of the console run and {_MAX_WAITING_TASKS} wait. Run"
-                " it again in a minute, or run it in a terminal"
+                reason=f"{_MAX_PROCESSES} tasks of the console run and {_MAX_WAITING_TASKS} wait."
+                " Retry in a minute, or run the task in a terminal"
             )
         # Only the event loop accesses this counter.
         self._task_count += 1

@@ -158,7 +158,8 @@ class TableLoader:
         if not self._settings.s3_port:
             raise ConfigurationError(
                 setting="s3_port",
-                reason="engines read the files of tables at the S3 endpoint; set a port",
+                reason="engines read the files of tables at the S3 endpoint. Set s3_port, for"
+                " example to 9000",
             )
         table = self.find_table(identity, address)
         self._note_demand(table, address)

@@ -44,5 +44,5 @@ def fence_if_replaced(database: Database) -> None:
         if state is not None and state.group == group.name and state.epoch > group.epoch:
             with database.writing() as connection:
                 failover_groups.fence(connection, slot.url)
-            _log.warning("site %s is the primary of group %s now", state.site, group.name)
+            _log.warning("site %s has become the primary of group %s", state.site, group.name)
             return

@@ -77,7 +77,9 @@ class RowApiLimits:
         if left < 1:
             if allow_429:
                 raise TooManyRequests(channel=channel, limit=self.max_requests_per_s)
-            raise RowsBusy(reason=f"channel {channel} sends too many requests")
+            raise RowsBusy(
+                reason=f"channel {channel} exceeds {self.max_requests_per_s} requests per second"
+            )
         if len(self._token_buckets) >= _MAX_TRACKED_CHANNELS:
             self._token_buckets.clear()
         self._token_buckets[pipe, channel] = (left - 1, now)

@@ -116,11 +116,12 @@ class RowFileService:
                 raise BodyTooLarge(limit=self.max_file_bytes)
             sealed = self.stage.get(where)
         except (ObjectMissing, PathRefused):
-            raise RequestMalformed(reason=f"{fragment.file_path[:200]} is not there") from None
+            raise RequestMalformed(
+                reason=f"{fragment.file_path[:200]} is not on the stage. Upload the file first"
+            ) from None
         key = self.target_resolver.find(path, sender).data_key
         cipher = Cipher(algorithms.AES(key.key), modes.CTR(iv)).decryptor()
-        # The limit is much higher than that of a request, because a file contains a client's whole
-        # buffer.
+        # Allow eight times the maximum file size after decompression.
         return decompress_body(cipher.update(sealed), "zstd", self.max_file_bytes * 8)
 
     def delete_file(self, fragment: RowFileFragment) -> None:
@@ -128,7 +129,7 @@ class RowFileService:
         try:
             self.stage.delete(self._parse_stage_path(fragment))
         except (SnowmeltError, OSError) as error:
-            _log.warning("file %s of committed rows stays: %s", fragment.file_path, error)
+            _log.warning("cannot delete file %s of committed rows: %s", fragment.file_path, error)
 
     def _issue_location(
         self, user: str, host: str, max_lifetime_s: float | None
@@ -162,5 +163,5 @@ class RowFileService:
             or not prefix
             or not is_uploaded_row_file_name(name)
         ):
-            raise RequestMalformed(reason=f"{fragment.file_path[:200]!r} is no file of rows")
+            raise RequestMalformed(reason=f"{fragment.file_path[:200]!r} is not a row file")
         return posixpath.join(prefix, name)

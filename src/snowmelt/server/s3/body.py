@@ -153,7 +153,7 @@ def _malformed_error(reason: str) -> S3Error:
     return S3Error("InvalidRequest", f"The chunks of the body are malformed: {reason}.")
 
 
-# Bytes per unit of work of a thread. Large enough to make the cost of thread switches negligible.
+# Bytes per unit of work of a thread. At this size, the cost of thread switches is negligible.
 _BATCH_BYTES = 1024 * 1024
 # Below this size, a second thread for hashing costs more than it saves.
 _MIN_PARALLEL_HASH_BYTES = 128 * 1024

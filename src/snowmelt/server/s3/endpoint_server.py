@@ -192,8 +192,7 @@ MAX_HEAD_BYTES = 64 * 1024
 class HeadLimitProtocol(HttpToolsProtocol):
     """HTTP protocol that closes a connection whose request head is too large or too slow.
 
-    The parser has no such limits. A few thousand connections with unfinished heads would use up all
-    connections.
+    The parser has no such limits. Without them, unfinished heads could occupy all connections.
     """
 
     # Maximum duration of a request head, in seconds.

@@ -319,7 +319,7 @@ def collect_stored_headers(call: AuthorizedS3Request) -> dict[str, str]:
     """Return the headers to store with an object. A GET returns them.
 
     Raises:
-        S3Error: If the user metadata is too large.
+        S3Error: If the user metadata exceeds 2 KiB.
     """
     kept = {name: call.headers[name] for name in _STORED_HEADERS if name in call.headers}
     kept.setdefault("content-type", DEFAULT_CONTENT_TYPE)

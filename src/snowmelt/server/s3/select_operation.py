@@ -108,8 +108,8 @@ class SelectOperation:
             raise
         with self._counts_lock:
             self._running += 1
-        # Wait briefly: an early error becomes an error response. A slow query starts its event
-        # stream.
+        # Wait for the first frames, so that an error before them becomes an error response. A slow
+        # query starts its event stream after the keep-alive interval.
         await query.wait_for_frames()
         if (failure := query.find_failure()) is not None and not query.has_frames:
             await asyncio.to_thread(self.close_query, query)

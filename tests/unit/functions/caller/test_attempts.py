@@ -220,8 +220,11 @@ def test_a_date_says_how_long_to_wait():
         ((reply(202),), "Error: Timeout was reached (the service still works on the batch)"),
         ((reply(503, b"no"),), "error: 503 'no'; no answer in time (status 503"),
         ((CLOSE,), "Remote service cannot be reached. Check the endpoint URL and try again (127."),
-        ((b"secret\r\n\r\n",), "the reply is not HTTP/1.1"),
-        ((reply(200, b"secret", content_md5="bm90IGl0"),), "Content-MD5 is not that of its body"),
+        ((b"secret\r\n\r\n",), "the response is not HTTP/1.1"),
+        (
+            (reply(200, b"secret", content_md5="bm90IGl0"),),
+            "Content-MD5 of the response does not match",
+        ),
         ((reply(200, b"secret", content_encoding="gzip"),), "not compressed as its header says"),
         ((reply(200, b"secret", content_encoding="br"),), "unknown content encoding 'br'"),
     ],

@@ -64,11 +64,11 @@ BROKEN = {
     "length too long": ((b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello", CLOSE), "middle"),
     "chunk too long": (
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n9\r\nhello", CLOSE),
-        "middle of the reply",
+        "middle of the response",
     ),
     "no last chunk": (
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", CLOSE),
-        "middle of the reply",
+        "middle of the response",
     ),
     "chunk of no size": (
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nhello\r\n",
@@ -90,7 +90,7 @@ BROKEN = {
         "not HTTP/1.1",
     ),
     "nothing": (CLOSE, "closed without a reply"),
-    "half a head": ((b"HTTP/1.1 200 OK\r\ncontent-", CLOSE), "middle of the reply"),
+    "half a head": ((b"HTTP/1.1 200 OK\r\ncontent-", CLOSE), "middle of the response"),
 }
 
 
@@ -150,7 +150,10 @@ def test_a_reset_in_the_middle_fails(with_client):
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         writer.transport.abort()
 
-    with RawService(reset) as service, pytest.raises(ConnectionLost, match="middle of the reply"):
+    with (
+        RawService(reset) as service,
+        pytest.raises(ConnectionLost, match="middle of the response"),
+    ):
         with_client(asking(service))
 
 
@@ -197,7 +200,7 @@ def test_a_reply_that_is_too_large_is_not_read_to_its_end(with_client, said):
     parts = (said, *(said.partition(b"\r\n\r\n")[2] for _ in parts[1:]), None)
     with (
         RawService(parts) as service,
-        pytest.raises(PayloadTooLarge, match="larger than 1000 bytes"),
+        pytest.raises(PayloadTooLarge, match="larger than 1,000 bytes"),
     ):
         with_client(asking(service, max_response_bytes=1000))
 

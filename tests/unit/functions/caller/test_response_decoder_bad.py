@@ -83,7 +83,7 @@ WRONG = {
     "trailing-comma": "Format of the returned value is not JSON",
     "empty": "Format of the returned value is not JSON",
     "html": "Format of the returned value is not JSON",
-    "md5": "the reply's Content-MD5 is not that of its body",
+    "md5": "the Content-MD5 of the response does not match its body",
     "gzip-lie": "the body is not compressed as its header says",
 }
 REFUSED = ["204", "302", "400", "403", "404"]
@@ -143,8 +143,8 @@ def test_what_happens_once_costs_one_more_attempt(service, kind):
     [
         ("drop", "closed without a reply"),
         ("lose", "closed without a reply"),
-        ("truncate", "closed in the middle of the reply"),
-        ("reset", "in the middle of the reply"),
+        ("truncate", "closed in the middle of the response"),
+        ("reset", "in the middle of the response"),
     ],
 )
 def test_a_connection_that_always_breaks_is_an_error_of_its_own(service, kind, reason):
@@ -323,21 +323,21 @@ def test_what_real_services_say_is_understood(kind, close):
 
 
 BROKEN = {
-    "chunks that break off": ([chunked(GOOD)], "closed in the middle of the reply"),
-    "half a chunk": ([chunked(GOOD)[:-10]], "closed in the middle of the reply"),
+    "chunks that break off": ([chunked(GOOD)], "closed in the middle of the response"),
+    "half a chunk": ([chunked(GOOD)[:-10]], "closed in the middle of the response"),
     "a chunk without size": (
         [b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"],
-        "the reply is not HTTP/1.1",
+        "the response is not HTTP/1.1",
     ),
-    "another protocol": ([b"SSH-2.0-OpenSSH_9.6\r\n"], "the reply is not HTTP/1.1"),
+    "another protocol": ([b"SSH-2.0-OpenSSH_9.6\r\n"], "the response is not HTTP/1.1"),
     "a head without end": (
         [b"HTTP/1.1 200 OK\r\n", b"x: " + b"y" * 70_000],
         "exceeds 65,536 bytes",
     ),
-    "no head": ([b"HTTP/1.1 200 OK\r\n"], "closed in the middle of the reply"),
+    "no head": ([b"HTTP/1.1 200 OK\r\n"], "closed in the middle of the response"),
     "a length that is none": (
         [b"HTTP/1.1 200 OK\r\ncontent-length: ten\r\n\r\n"],
-        "the reply is not HTTP/1.1",
+        "the response is not HTTP/1.1",
     ),
     "nothing": ([], "closed without a reply"),
 }
@@ -367,7 +367,7 @@ LIES = {
     ),
     "a checksum in hexadecimal": (
         [message(content_md5="5d41402abc4b2a76b9719d911017c592")],
-        "Content-MD5 is not that of its body",
+        "Content-MD5 of the response does not match",
     ),
     "the request once more": (
         [message(json.dumps({"data": [[0, SECRET, 1]] * 4}).encode())],

@@ -189,8 +189,8 @@ def test_python_sees_decimals_and_javascript_refuses_what_it_cannot_hold():
         (javascript("throw event.body.data[0][1]"), "an exception"),
         (javascript("throw new Error(event.body.data[0][1])"), "Error in line 1"),
         (javascript("return {"), "SyntaxError in line"),
-        (javascript("event.self = event; return event"), "what it returned is not JSON"),
-        (javascript("return undefined"), "what it returned is not JSON"),
+        (javascript("event.self = event; return event"), "its result is not JSON"),
+        (javascript("return undefined"), "its result is not JSON"),
         (javascript("return [1]"), "it returned an invalid result"),
         (javascript("return {urlSuffix: 1}"), "urlSuffix"),
         (python("def handler(event):\n    return event['Warsaw']"), "KeyError in line 2, function handler"),
@@ -257,7 +257,7 @@ def test_a_suffix_that_is_encoded_is_put_behind_the_url(suffix):
         (";x=1", "leads away"),
         ("%2Fadmin", "encoded /"),
         ("#x", "fragment"),
-        ("/" + "a" * 9_000, "has more than"),
+        ("/" + "a" * 9_000, "expected at most"),
     ],
 )
 def test_a_suffix_that_leads_astray_is_refused(suffix, reason):

@@ -37,8 +37,8 @@ def explain_channel(
             f" {partition.partition} of Kafka topic {partition.topic}"
             f" {'waits' if partition.lag == 1 else 'wait'}, and its connector"
             f" {_describe_silence(channel, now)}.",
-            "Look at the process `snowmelt kafka run`: is it running, and what does its log say? It"
-            " continues after the committed offset, without loss and without duplicates.",
+            "Check that the process `snowmelt kafka run` is running, and read its log. The process"
+            " resumes after the committed offset, without loss and without duplicates.",
         )
     owner = to_display_name(channel.owner)
     table, drop = condition.table, ""
@@ -55,13 +55,13 @@ def explain_channel(
         what += f". Since it was opened, it committed every {usual} on average"
     if condition.state == NEVER:
         return ChannelReason(
-            f"{what}.", f"Look at the client of user {owner}: does it insert rows and flush them?"
+            f"{what}.", f"Check that the client of user {owner} inserts rows and flushes them."
         )
     rejected = _describe_rejection(channel, now)
     if rejected:
         return ChannelReason(
             f"{what}. {rejected}",
-            f"The client of user {owner} sends. Correct its rows, or the table.",
+            f"Correct the rows that the client of user {owner} sends, or alter the table.",
         )
     if table.find_freshness_state(now) == FRESH and table.last_commit_at is not None:
         other_s = (now - table.last_commit_at).total_seconds()
@@ -70,20 +70,19 @@ def explain_channel(
             " channel is silent for longer than usual"
         )
     else:
-        what += ". No other channel and no load of its table has committed since, either"
+        what += ". No other channel and no load of the table has committed since then"
     return ChannelReason(
         f"{what}.",
-        f"Nothing of its client arrived. Look at the client of user {owner}: is it running, does its"
-        f" source have rows, and what does its log say? When it starts again, it resumes after the"
-        f" offset token.{drop}",
+        f"Check that the client of user {owner} is running and that its source has rows, and read its"
+        f" log. After a restart, the client resumes after the offset token.{drop}",
     )
 
 
 def _explain_bookkeeping(channel: ChannelView, now: dt.datetime) -> ChannelReason:
-    written = "It has written nothing yet"
+    written = "The connector has written no offset yet"
     if channel.last_commit_at is not None:
         silent_s = (now - channel.last_commit_at).total_seconds()
-        written = f"It wrote last {format_seconds(silent_s)} ago"
+        written = f"The last write was {format_seconds(silent_s)} ago"
     return ChannelReason(
         f"A Kafka connector keeps an offset in this channel, which has no rows. {written}.",
         "The page Kafka shows whether the connector commits. Drop the channel only with its topic.",

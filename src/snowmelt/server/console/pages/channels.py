@@ -1,4 +1,4 @@
-"""Channels: the list with states and owners, and one channel with commits and history."""
+"""Page Channels: the list with states and owners, and one channel with commits and history."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def _render_state(page: PageRequest, channel: ChannelView) -> Html:
                 _render_rejected(channel),
                 "by the service or its client"
                 if channel.rejected_rows is not None
-                else "this client rejects rows itself and does not report them",
+                else "the client does not report the rows that it rejects",
             ),
             *errors,
             (

@@ -65,7 +65,7 @@ def list_check_problems(page: PageRequest) -> Iterator[ConsoleProblem]:
         yield ConsoleProblem(
             NOTE,
             f"`snowmelt check` has {format_number(len(found) - _MAX_PROBLEMS)} more findings.",
-            "Read them on the page of the checks.",
+            "Open the page Checks.",
             path=path,
         )
 
@@ -88,7 +88,7 @@ def show_checks(page: PageRequest) -> ConsolePage:
     """Return the page Checks."""
     return ConsolePage(
         "Checks",
-        "Is the installation right, and is every committed row stored?",
+        "Is the installation correct, and is every committed row stored?",
         [_render_form(page), Region("results", _render_results(page))],
         section="Checks",
         copies={
@@ -127,7 +127,7 @@ def _render_form(page: PageRequest) -> Html:
     if not page.visibility.is_account_visible:
         return EMPTY
     interval = page.parts.settings.console_check_interval_s
-    when = f"They run by themselves every {interval:g} s. " if interval else ""
+    when = f"The checks run automatically every {interval:g} s. " if interval else ""
     return form(
         "/checks",
         page.session,

@@ -1,4 +1,4 @@
-"""Functions: external functions with their services, settings and calls."""
+"""Page Functions: external functions with their services, settings and calls."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def show_functions(request: ActionRequest) -> ConsolePage:
 
 
 def _find_callable(page: PageRequest) -> tuple[list[str] | None, dt.date]:
-    """Return the functions whose calls the role may see, None for all, and the date."""
+    """Return the functions whose calls the role may see (None: all), and the current date."""
     if page.session.role == ACCOUNTADMIN:
         return None, page.now.date()
     names = [
@@ -95,7 +95,7 @@ def _render_calls(found: CallsResult) -> Html:
     numeric = "batches,rows,retried,failed,row errors,p50 · p99,sent · received"
     caption = "Batches of rows that were sent to services"
     if not found.is_complete:
-        caption += "; the oldest are left out"
+        caption += "; the oldest ones are omitted"
     return panel(
         "Calls",
         data_table(columns, rows, caption=caption, numeric=numeric),
@@ -128,7 +128,7 @@ def _render_functions(page: PageRequest) -> Html:
     ]
     if not found:
         return empty(
-            "There is no external function, or this role may use none. The tutorial makes one:",
+            "There is no external function, or this role may use none. The tutorial creates one:",
             "docs/tutorials/first-external-function.md",
         )
     rows = [

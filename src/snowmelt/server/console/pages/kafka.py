@@ -113,10 +113,10 @@ def _render_stalled(stalled: Sequence[KafkaPartitionView]) -> Html:
     return tag(
         "p",
         f"{format_quantity(len(stalled), 'partition')} had no commit for 5 minutes though messages wait."
-        " Look at the process ",
+        " Check that the process ",
         tag("code", "snowmelt kafka run"),
-        ": is it running, and what does its log say? It continues after the committed offset, without"
-        " loss and without duplicates.",
+        " is running, and read its log. The process resumes after the committed offset, without loss"
+        " and without duplicates.",
         class_="error",
     )
 

@@ -63,7 +63,7 @@ def show_loads(page: PageRequest) -> ConsolePage:
     found = fetch_loads(page.connection, page.visibility, state=state, after=page.cursor)
     return ConsolePage(
         "Loads",
-        "Did the files come in, and what was rejected?",
+        "Were the files loaded, and what was rejected?",
         [
             filter_form("/loads", choice_field("state", "Show", state, _STATES)),
             Region("list", render_loads(page, found.rows)),
@@ -83,7 +83,7 @@ def render_loads(page: PageRequest, rows: list[LoadView]) -> Html:
         if page.get("state"):
             return empty("No load matches this filter. Show all with the filter “all”.")
         return empty(
-            "No load is recorded here. Files come in with COPY:",
+            "No load is recorded here. Load files with COPY:",
             "snowmelt copy \"COPY demo.public.events FROM 'data/*.csv' PARSER CSV()\"",
         )
     return render_load_table(page, rows, with_table=True)
@@ -107,7 +107,8 @@ def show_load(page: PageRequest) -> ConsolePage:
     elif load.rejects:
         rejects = tag(
             "p",
-            "The rejected records were not kept. REJECTED DATA AS TABLE in the statement keeps them.",
+            "The rejected records were not stored. To store them, add REJECTED DATA AS TABLE to the"
+            " statement.",
             class_="quiet",
         )
     statement = (
@@ -191,7 +192,8 @@ def show_migrations(page: PageRequest) -> ConsolePage:
         render_run_table(page, found.rows, with_table=True)
         if found.rows
         else empty(
-            "No migration has run yet. The service migrates by itself, or:", "snowmelt migrate"
+            "No migration has run yet. The service migrates automatically. To migrate now:",
+            "snowmelt migrate",
         )
     )
     maintenance = fetch_maintenance_runs(page.connection, page.visibility, limit=20)
@@ -204,7 +206,7 @@ def show_migrations(page: PageRequest) -> ConsolePage:
             Region(
                 "maintenance",
                 panel(
-                    "Compactions and expiries",
+                    "Compactions and expirations",
                     render_run_table(page, maintenance.rows, with_table=True)
                     if maintenance.rows
                     else empty("No compaction has run yet.", "snowmelt maintain"),

@@ -1,4 +1,4 @@
-"""Overview: problems with remedies, throughput, freshness, backlog and services."""
+"""Page Overview: problems with remedies, throughput, freshness, backlog and services."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ from snowmelt.server.console.request import PageRequest
 
 _MAX_FAILED = 100
 _STATE_NOTES = {
-    "streaming": "takes streamed rows",
+    "streaming": "accepts streamed rows",
     "paused": "ALTER PIPE … SET PIPE_EXECUTION_PAUSED = FALSE resumes it",
-    "stalled": "an error stops it; the service tries again",
+    "stalled": "stopped by an error; the service retries",
     "running": "loads files as they appear",
 }
 
@@ -40,7 +40,7 @@ def show_pipes(page: PageRequest) -> ConsolePage:
     found = fetch_pipes(page.connection, page.visibility, after=page.cursor)
     return ConsolePage(
         "Pipes",
-        "Do files come in as they appear, and which could not be loaded?",
+        "Are files loaded as they appear, and which could not be loaded?",
         [
             Region("list", _render_list(page, found.rows)),
             pager("/pipes", found.next_cursor, page.query),
@@ -130,7 +130,7 @@ def _render_state(page: PageRequest, pipe: PipeView) -> Html:
             ("Waiting files", format_number(pipe.waiting_files), oldest),
             ("Failed files", format_number(pipe.failed_files), "until they are loaded or deleted"),
             ("Last load", age(pipe.last_load_at, page.now), cut(pipe.last_file or "")),
-            ("Last look", age(pipe.listed_at, page.now), "at the place of the files"),
+            ("Last check", age(pipe.listed_at, page.now), "of the location of the files"),
             ("Owner", pipe.owner, "loads run as this role"),
         )
     )

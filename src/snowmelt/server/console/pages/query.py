@@ -55,7 +55,7 @@ async def show_query(request: ActionRequest) -> ConsolePage:
     settings = request.parts.settings
     limits = (
         f"DuckDB, in a process with {settings.query_memory_bytes >> 20} MiB and"
-        f" {settings.query_timeout_s:g} s; one query per user. Spark runs what is refused here."
+        f" {settings.query_timeout_s:g} s; one query per user. Run queries that are rejected here with Spark."
     )
     editor = form(
         "/query",
@@ -194,7 +194,10 @@ async def show_rejected(request: ActionRequest) -> ConsolePage:
     found = await request.read(_find_rejected_rows)
     name, error_table, channel = found.table, found.error_table, request.query.get("channel", "")
     path = f"{table_path(name)}/rejected"
-    title, question = f"Rejected rows of {name}", "What was rejected, why, and may it go in again?"
+    title, question = (
+        f"Rejected rows of {name}",
+        "What was rejected, why, and can it be inserted again?",
+    )
     blocks: list[Html] = [_back(name)]
     copies: dict[str, str] = {}
     if channel:
@@ -205,7 +208,7 @@ async def show_rejected(request: ActionRequest) -> ConsolePage:
     if error_table is None:
         blocks.append(
             empty(
-                "No error table keeps the rejected rows of this table. Set one:",
+                "The rejected rows of this table are not stored. Set an error table:",
                 f'snowmelt sql "ALTER TABLE {name} SET ERROR_TABLE = {name}_errors"',
             )
         )
@@ -223,8 +226,11 @@ async def show_rejected(request: ActionRequest) -> ConsolePage:
                 form(
                     path,
                     request.session,
-                    tag("p", "Each row goes in at most once. Remove the reason first."),
-                    tag("button", "Show what would go in", name="how", value="dry-run"),
+                    tag(
+                        "p",
+                        "Remove the cause of the rejection first. Each row is inserted at most once.",
+                    ),
+                    tag("button", "Dry run", name="how", value="dry-run"),
                     " ",
                     tag("button", "Replay", name="how", value="replay"),
                 )
@@ -256,7 +262,7 @@ async def _render_rejected(request: ActionRequest, table: TableName, text: str) 
     except SnowmeltError as error:
         return tag("p", str(error), class_="error", role="alert")
     if not rows:
-        return empty("The error table has no such row.")
+        return empty("The error table has no matching row.")
     cells: list[list[Child]] = []
     for at, protocol, source, column, reason, row, token in rows:
         name = str(source)
@@ -305,7 +311,7 @@ async def _replay(request: ActionRequest, name: TableName, *, is_dry: bool) -> H
         said = await request.parts.workers.replay(request.session, str(name), is_dry=is_dry)
     except SnowmeltError as error:
         return tag("p", str(error), class_="error", role="alert")
-    return panel("Would go in" if is_dry else "Replayed", tag("pre", tag("code", said)))
+    return panel("Dry run" if is_dry else "Replay", tag("pre", tag("code", said)))
 
 
 def _back(name: TableName) -> Html:

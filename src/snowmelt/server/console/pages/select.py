@@ -33,7 +33,7 @@ from snowmelt.server.console.request import PageRequest
 from snowmelt.server.console.workers import PreviewTask, SelectResult, SelectTask
 
 _FORMS = (
-    ("", "by its name"),
+    ("", "determined by the key"),
     ("csv", "CSV"),
     ("lines", "JSON lines"),
     ("json", "JSON"),
@@ -150,7 +150,7 @@ async def _render_result(request: ActionRequest, given: dict[str, str], sql: str
                 (
                     "Rows",
                     format_number(len(found.rows)),
-                    "" if found.is_complete else "the first ones",
+                    "" if found.is_complete else "first records only",
                 ),
                 ("Scanned", format_bytes(found.scanned_bytes), f"{format_bytes(speed)}/s"),
                 ("Returned", format_bytes(found.returned_bytes), ""),

@@ -109,9 +109,9 @@ def _render_primary(page: PageRequest, group: FailoverGroup, *, has_problem: boo
         )
     waiting = max((each.waiting_tokens or 0 for each in replicas), default=0)
     tokens = (
-        ("after replication", "a source may forget rows that every secondary has")
+        ("after replication", "a source may delete rows that every secondary has")
         if group.protects_tokens
-        else ("after commit", "a failover may lose rows that a source has forgotten")
+        else ("after commit", "a failover may lose rows that a source has deleted")
     )
     return join(
         well,
@@ -219,7 +219,7 @@ def _render_remedies(group: FailoverGroup) -> Html:
         ),
         (
             (
-                "Clients with the addresses of both sites go to the new primary by themselves. Give it to"
+                "Clients with the addresses of both sites find the new primary. Give its address to"
                 " the others, and start loads and connectors there."
             ),
             None,
@@ -227,7 +227,7 @@ def _render_remedies(group: FailoverGroup) -> Html:
         (
             (
                 "Start the service of the old site again when it is repaired. It follows the new primary,"
-                " and its page Sites lists what only it had."
+                " and its page Sites lists the changes that only it had."
             ),
             None,
         ),
@@ -249,7 +249,7 @@ def _render_remedies(group: FailoverGroup) -> Html:
             ),
         ),
         panel(
-            "To change places",
+            "Planned switch",
             tag("p", f"The primary runs, and nothing is lost. Run this statement {where}:"),
             tag("p", tag("code", planned), " ", copy_button(planned)),
         ),
@@ -265,7 +265,7 @@ def _render_changes(page: PageRequest, rows: list[DivergedChangeView]) -> Html:
         "Diverged changes",
         tag(
             "p",
-            "This site had these changes alone when another site replaced it. Clients send rows of"
+            "Only this site had these changes when another site replaced it. Clients send rows of"
             " channels again. Run loads again. Blobs of other rows stay on the stage for a day.",
         ),
         data_table(

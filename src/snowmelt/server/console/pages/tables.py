@@ -1,4 +1,4 @@
-"""Tables: the list, and one table with columns, files, chunks, runs and grants."""
+"""Page Tables: the list, and one table with columns, files, chunks, runs and grants."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def find_visible_table(page: PageRequest) -> TableView:
     """Return the table in the path.
 
     Raises:
-        PageNotFound: If it does not exist, or the role may not see it.
+        PageNotFound: If the table does not exist, or the role may not see it.
     """
     table = find_table_view(page.connection, page.visibility, page.table_name)
     if table is None:
@@ -199,7 +199,7 @@ def _render_state(page: PageRequest, table: TableView) -> Html:
                 "waiting rows can be queried",
             ),
             ("Channels", format_number(table.channels), ""),
-            ("Chunks so far", format_number(table.chunks), "commit sequence"),
+            ("Committed chunks", format_number(table.chunks), "last commit sequence"),
             (
                 "Error table",
                 table_link(error_table) if error_table else "none",
@@ -218,7 +218,10 @@ def describe_expectation(freshness_s: int | None) -> str:
 
 def _render_commits(chunks: list[ChunkView]) -> Html:
     if not chunks:
-        return panel("Commits", empty("No chunk is registered, or all were cleaned up."))
+        return panel(
+            "Commits",
+            empty("No chunk is registered, or all chunks were deleted after their migration."),
+        )
     recent = list(reversed(chunks[:60]))
     labels = [each.registered_at.strftime("%H:%M:%S UTC") for each in recent]
     bad = [each for each in chunks if each.quarantine_reason]

@@ -39,7 +39,7 @@ _STATES = {
     "discarded": "The chunk was discarded. Its rows are lost.",
 }
 # Derive the figures from the state, so that they cannot contradict each other.
-_MIGRATIONS = {"waiting": "not yet", "quarantined": "left out", "discarded": "left out"}
+_MIGRATIONS = {"waiting": "not yet", "quarantined": "excluded", "discarded": "excluded"}
 
 
 def trace_path(table: TableName) -> str:

@@ -56,7 +56,7 @@
       if (field) { event.preventDefault(); field.focus(); }
     } else if (event.key === "p") {
       paused = !paused;
-      if (paused) { stop(); say("Paused. Press p to go on."); } else { say(""); start(); }
+      if (paused) { stop(); say("Paused. Press p to resume."); } else { say(""); start(); }
     }
   });
   // A link of `snowmelt console` carries its code behind #, which no log has.
