@@ -240,13 +240,15 @@ def _read_timestamp(value: object, zone: dt.tzinfo | None, digits: int | None) -
 
 
 def _read_binary(value: object, form: BinaryForm, sql_type: SqlType) -> bytes:
-    text = _require_text(value)
     found: bytes | None = None
+    if not isinstance(value, str):
+        raise ValueMismatch("a text was expected")
+    # Neither form allows white space, also not around it.
     with contextlib.suppress(ValueError):
         if form is not BinaryForm.HEX:
-            found = b64decode(text, validate=True)
-        elif _HEX_PATTERN.fullmatch(text):
-            found = bytes.fromhex(text)
+            found = b64decode(value, validate=True)
+        elif _HEX_PATTERN.fullmatch(value):
+            found = bytes.fromhex(value)
     if found is None:
         raise ValueMismatch(f"bytes in {form} were expected")
     return _check_length(found, sql_type)

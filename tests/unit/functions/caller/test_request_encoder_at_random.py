@@ -238,7 +238,7 @@ def test_a_number_in_a_document_is_one_that_a_variant_holds_or_is_refused(
         ("DATE", '"0000-01-01"'), ("TIME", '"160000"'), ("TIME", '"16:00:00+05:00"'),
         ("TIMESTAMP_NTZ", '"20240131"'), ("TIMESTAMP_NTZ", '"2024-01-31x10:00"'),
         ("TIMESTAMP_NTZ", '"0000-01-01 00:00:00"'), ("TIMESTAMP_TZ", '"9999-12-31 23:59:59 -0800"'),
-        ("BINARY", '"00 ff"'), ("BINARY(1)", '"00ff"'), ("BOOLEAN", "1"), ("OBJECT", "[]"),
+        ("BINARY", '"00 ff"'), ("BINARY", '" 00"'), ("BINARY", '"00 "'), ("BINARY(1)", '"00ff"'), ("BOOLEAN", "1"), ("OBJECT", "[]"),
         ("ARRAY", "{}"), ("FLOAT", "true"), ("NUMBER", "true"),
     ],
 )  # fmt: skip
