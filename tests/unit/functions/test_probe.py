@@ -89,7 +89,7 @@ def test_a_202_is_polled_until_it_is_done(service):
         ("order", "out of order"),
         ("html", "not JSON"),
         ("gzip-lie", "not compressed as its header says"),
-        ("large", "larger than 10000000 bytes"),
+        ("large", "larger than 10,000,000 bytes"),
         ("302", "remote service error: 302"),
         ("400", "made up by the proxy"),
         ("204", "remote service error: 204"),
