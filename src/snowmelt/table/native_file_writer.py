@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
 
-# Rows per row group: few enough that a filter on a sorted table skips most of a file, and enough to
-# encode well.
+# Rows per row group. With smaller groups, a filter on a sorted table skips more rows. Larger groups
+# compress better.
 _ROW_GROUP_ROWS = 256 * 1024
 _COMPRESSION_LEVEL = 3
 _BUFFER_BYTES = 1024 * 1024

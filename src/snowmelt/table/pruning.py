@@ -1,4 +1,4 @@
-"""Selects the files and chunks that may have rows that match a query's predicates. Pure.
+"""Selects the files and chunks that may contain rows for a query's predicates. Pure.
 
 A predicate is ignored if its result is uncertain: for a value of another type than the column, a
 missing bound, or a column that a file does not have. Bounds may be wider than the values (truncated

@@ -64,7 +64,8 @@ def _read_local_timestamp_nanos(data: int, _schema: Any, _: Any = None) -> dt.da
 class _StrictList(list[Any]):
     """Branches of a union, or symbols of an enum. A negative index is an error.
 
-    fastavro adds the length to a negative index before it asks for the item, hence the length 0.
+    fastavro adds the length to a negative index before the lookup. The length 0 keeps the index
+    negative.
     """
 
     def __len__(self) -> int:

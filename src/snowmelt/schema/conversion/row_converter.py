@@ -442,8 +442,8 @@ def _pack_with_default(
 class DeferredRows:
     """Packed rows of one or more calls. `size_bytes` is an estimate.
 
-    A flush converts them to one table, mostly without the interpreter lock. The fixed cost of a
-    conversion therefore occurs once per flush, not once per call.
+    A flush converts them to one table. The fixed cost of a conversion therefore occurs once per
+    flush, not once per call.
     """
 
     __slots__ = ("columns", "form", "rows", "size_bytes")

@@ -100,7 +100,7 @@ class PayloadCutter:
             if end > at:
                 self._append(output[at:end])
             elif not self._buffered_bytes:
-                end = at + self._max_payload_bytes  # a record longer than a payload
+                end = at + self._max_payload_bytes  # The record is longer than a payload.
                 self._append(output[at:end])
             else:
                 end = at
