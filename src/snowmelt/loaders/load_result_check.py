@@ -218,7 +218,7 @@ def describe_truncation(count: int) -> str:
 def _format_reject_limit(rejects: int, limit: int) -> str:
     count = "a record was" if rejects == 1 else f"{rejects:,} records were"
     limits = (
-        "ABORT ON ERROR lets none pass, as REJECTMAX 1 does"
+        "ABORT ON ERROR allows no rejects, like REJECTMAX 1"
         if limit == 1
         else f"REJECTMAX is {limit:,}"
     )

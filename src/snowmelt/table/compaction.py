@@ -260,7 +260,7 @@ def _verify_fingerprint(
     if found != expected:
         raise TableInconsistent(
             table=run.table.name,
-            reason=f"compaction {run.run_id} wrote other rows than those of the files that it joins",
+            reason=f"compaction {run.run_id} wrote other rows than those of the files that it replaces",
         )
     return replace(written, fingerprint=found.to_bytes())
 

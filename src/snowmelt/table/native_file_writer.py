@@ -136,7 +136,7 @@ class NativeWriter:
             StageUnavailable: If the store is not writable.
         """
         if self._parquet_writer is None:
-            raise InternalError(f"Native file {self.path} is ended without a row.")
+            raise InternalError(f"Native file {self.path} has no rows, expected at least one.")
         self._parquet_writer.close()
         self._file.close()
         self._sink.writer.finish(create_only=True)

@@ -424,7 +424,7 @@ class RowConverter:
             fields: dict[str, Any] = error.fields
             names = ("extra_columns", "missing_not_null", "null_for_not_null")
             return RowError(row_index, row, error, *map(fields.get, names))
-        raise InternalError(f"row {row_index} was refused by a column but is valid")
+        raise InternalError(f"A column rejected row {row_index}, but the row is valid.")
 
 
 def _pack_with_default(
