@@ -322,7 +322,7 @@ def _start_migration(
 def _list_adoptable_files(
     connection: sa.Connection, table: TableRecord, now: dt.datetime
 ) -> list[FreshFile]:
-    """Return the fresh files above the watermark that are large enough to adopt.
+    """Return the fresh files above the watermark that the commit adopts.
 
     Files of level 0 have only the rows of one round. Their chunks are written again, to larger
     files, unless an engine may be about to replace one of the files.

@@ -496,7 +496,7 @@ class SnapshotPublisher:
 
 
 class _HeldMeanwhile(Exception):
-    """Control flow: an engine loaded the publication from which a new one must now descend."""
+    """Control flow: an engine loaded a publication, so the new publication must descend from it."""
 
 
 def _get_snapshot_id(publication: PublishedSnapshot) -> int:

@@ -49,8 +49,8 @@ class StreamPosition:
 
     `watermark`, `rows` and `replaced` (rows in files that other engines have replaced) are the
     values at that native commit. They serve to verify that the rows between two positions are
-    complete. `base` is the metadata file of the snapshot of which the first `files` files were
-    read. It is None after all of them were read.
+    complete. `base` is the metadata file of a snapshot whose first `files` files were read. It is
+    None after all of them were read.
     """
 
     seq: int
