@@ -108,8 +108,7 @@ def parse_watched_copy(text: str) -> CopyStatement:
             )
         if not scheme and not PurePath(each.path).is_absolute():
             raise make_statement_error(
-                f"{each.path} is relative to a folder that the service does not know: write an absolute "
-                "path, or a URL",
+                f"{each.path} is relative. Write an absolute path or a URL",
                 each.position,
             )
         if each.compression is not inputs[0].compression:
