@@ -1,8 +1,8 @@
 """Combine and verify the results of all portions of a load before its commit.
 
 `reconcile_load` adds up the results, decides whether the load may commit, and creates one record
-per input file. It verifies that no portion is missing or counted twice, that the portions of a file
-cover it exactly, and that the records of each portion are its rows and rejects.
+per input file. It verifies that no portion is missing or counted twice, and that the portions of a
+file cover it exactly. The records of each portion must be its rows plus its rejects.
 `compute_first_record_numbers` numbers the records of each file across its portions.
 """
 
