@@ -88,7 +88,7 @@ def test_rejects_go_to_files(copying: Copying) -> None:
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ("ABORT ON ERROR", "ABORT ON ERROR lets none pass"),
+        ("ABORT ON ERROR", "ABORT ON ERROR allows no rejects"),
         ("REJECTMAX 2", r"records were rejected, and REJECTMAX is 2"),
     ],
 )

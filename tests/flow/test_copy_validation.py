@@ -98,5 +98,5 @@ def test_a_validation_is_no_load(copying: Copying) -> None:
     with pytest.raises(StatementError, match="VALIDATION_MODE is not supported"):
         parse_watched_copy(text)
     for mode in ("RETURN_0_ROWS", "RETURN_99999_ROWS", "NOTHING"):
-        with pytest.raises(StatementError, match=r"VALIDATION_MODE is RETURN_<n>_ROWS"):
+        with pytest.raises(StatementError, match=r"Expected RETURN_<n>_ROWS"):
             validate(copying, text.replace("RETURN_ERRORS", mode))

@@ -244,8 +244,8 @@ def test_names_defaults_and_overloads(ask: Any) -> None:
         ("middle(1, a => 2)", "A is given twice"),
         ("middle(b => 1)", "A is missing"),
         ("middle(a => 1, 2)", "arguments by position come before"),
-        ("max(loud('x'))", "an aggregate takes values of VOLATILE functions from a subquery"),
-        ("echo_object('text')", "is given as struct, map, array or VARIANT"),
+        ("max(loud('x'))", "an aggregate cannot call VOLATILE functions"),
+        ("echo_object('text')", "pass an OBJECT or ARRAY as struct, map, array or VARIANT"),
         ("transform(array('x'), x -> loud(x))", "a lambda function cannot call"),
     ],
 )

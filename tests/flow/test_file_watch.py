@@ -308,7 +308,7 @@ def test_files_with_signs_of_globs_in_their_names_are_loaded(copying: Copying) -
         ("COPY t FROM LOCAL '/a/*'", "only folders and stores"),
         ("COPY t SOURCE KafkaSource(stream = 'a|0|0')", "only folders and stores"),
         ("COPY t FROM 'a/*'", "a/\\* is relative"),
-        ("COPY t FROM 'http://h/a'", "lists no files"),
+        ("COPY t FROM 'http://h/a'", "do not list files"),
         ("COPY t FROM '/a/*' GZIP, '/b/*'", "the same compression"),
         ("COPY t FROM '/a/*' REJECTED DATA '/r'", "REJECTED DATA AS TABLE"),
         ("COPY t FROM '/a/*' FORCE", "FORCE is not supported"),

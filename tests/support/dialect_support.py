@@ -87,7 +87,7 @@ _TABLE = """
 [CLAUSE]
 SELECT | E E E | select 1 from stdin | 1
 * | E E E
-  Ceph shows empty fields of `*` empty, not `null`.
+  Ceph writes empty fields of `*` as empty, not as `null`.
 * beside values | R E E | select *, 1 from stdin | !ParseAsteriskIsNotAloneInSelectList | x,1 | x,1
 AS | E E E | select 1 as a from stdin | 1
 alias without AS | E A A | select 1 a from stdin | 1
@@ -97,9 +97,10 @@ DISTINCT | A A A | select distinct 1 from stdin | 1
 FROM S3Object | E E E | select 1 from S3Object | 1
 FROM stdin | A E E | select 1 from stdin | 1
 FROM /path | R D D | select 1 from /a/b.csv | !DataSourcePathUnsupported | 1 | 1
-  The request names the object; Ceph reads a file of its own there, for debugging.
+  The request specifies the object. Ceph instead reads the local file at this path, for
+  debugging.
 FROM S3Object[*].path | E E A
-  Ceph: each element of an array is a row.
+  In Ceph, each element of an array is a row.
 alias of the object | E E A | select s._1 from s3object s where 1 = 1 | x
 AT | R R R | select 1 from stdin at a | !ParseUnsupportedSyntax
 WHERE | E E E | select count(*) from stdin where 1 <> 1 | 0
@@ -107,9 +108,9 @@ GROUP BY | A A A | select 1, count(*) from stdin group by _1 | 1,1
 HAVING | A A A | select count(*) from stdin having count(*) > 5 | <empty>
 ORDER BY | A A A | select 1 from stdin order by _1 desc nulls first | 1
 LIMIT | E D A | select 1 from stdin limit 0 | <empty>
-  Counts records returned; Ceph counts records read, so WHERE may leave it none.
+  Snowmelt counts the records returned. Ceph counts the records read, before WHERE.
 LIMIT of an aggregate | E R A | select count(*) from stdin limit 1 | 1 | !UnsupportedSyntax | 1
-  Ceph stops reading there.
+  Ceph stops reading after this number of records.
 OFFSET | A A A | select 1 from stdin offset 1 | <empty>
 ; at the end | E E E | select 1 from stdin; | 1
 JOIN | R R R | select 1 from stdin join stdin | !ParseMalformedJoin
@@ -118,14 +119,14 @@ INTERSECT | R R R | select 1 from stdin intersect select 2 | !UnsupportedSyntax
 EXCEPT | R R R | select 1 from stdin except select 2 | !UnsupportedSyntax
 subquery | R R R | (select 1 from stdin) | !UnsupportedSqlStructure
 -- comment | R A A | 2 --1 | !UnsupportedSyntax | 3 | 3
-  No comment in any dialect; in Ceph the signs are two minuses.
+  No dialect has comments. Ceph parses `--` as two minus signs.
 [LITERAL]
 'text' | E E A | 'a' | a
 "text" | R E E | "a" | !MissingHeaders | a | a
-  A column's name in aws.
+  In aws, a text in double quotes is a column name.
 integer | E E E | 9223372036854775807 | 9223372036854775807
 decimal point | E E E | 0.1 + 0.2 | 0.3 | 0.30000000000000004 | 0.30000000000000004
-  A decimal of 38 digits in aws, a double in Ceph.
+  In aws, the literal is a decimal of 38 digits. In Ceph, it is a double.
 `timestamp` | E E A | extract(year from `2010-02-03T`) | 2010
 [list], (list) | E A A | 2 in [1, 2] | true | true | 1
 NULL | E E A | null | <empty> | null | <empty>
@@ -134,23 +135,25 @@ TRUE, FALSE | E E A | true | true | true | 1
 nan | R E A | nan | !MissingHeaders | nan | nan
 _1 | E E E | _1 | x
 _2 past the end of a row | E D E | _2 | <empty> | null | !InvalidColumnIndex
-  Ceph shows an earlier row's field.
+  Ceph returns the field of an earlier row.
 empty field | E E E
-  An empty text in aws and ceph-2020; NULL in ceph, but for `*`.
+  In aws and ceph-2020, an empty field is an empty text. In ceph, it is NULL, except in the
+  output of `*`.
 names of JSON | E E A
-  In any case; Ceph: quoted ones too.
+  Names match in any case. In Ceph, quoted names match in any case too.
 path behind an array | E R R
-  Ceph takes the last element's.
+  Ceph reads the last element of the array.
 [OPERATOR]
 + | E E E | 1 + 2 | 3
 - | E E E | 1 - 2 | -1
 * | E E E | 2 * 3 | 6
 / | E E E | 7 / 2 | 3
 % | E E A | 7.5 % 2 | 1.5 | 1 | 1
-  Ceph cuts the left side to an integer, and takes an integer alone on the right.
+  Ceph truncates the left operand to an integer, and accepts only an integer on the right.
 ^ | A E E | 2 ^ 10 | 1024
 integers beyond 64 bits | E D D | 9223372036854775807 + 1 | !IntegerOverflow
-  Refused; Ceph converts a double, which C++ does not define.
+  Snowmelt rejects the result. Ceph computes a double and converts it, which C++ leaves
+  undefined.
 || | A A A | 'a' || 1 | a1
 = | E E A | 1 = 1.0 | true | true | 1
 == | A A E | 1 == 1.0 | true | true | 1
@@ -161,20 +164,21 @@ integers beyond 64 bits | E D D | 9223372036854775807 + 1 | !IntegerOverflow
 > | E E E | 2 > 1 | true | true | 1
 >= | E E E | 2 >= 3 | false | false | 0
 types that differ | E D E | 1 < 'a' | <empty> | !InvalidDataType | !InvalidDataType
-  Unknown in aws; costs the row in ceph-2020. Ends the query in ceph, where Ceph drops up to 100
-  rows without a word.
+  In aws, the result is unknown. In ceph-2020, the error drops the row. In ceph, the error ends
+  the query, while Ceph silently drops up to 100 rows.
 AND | E E E | 1 = 1 and 1 = 2 | false | false | 0
 OR | E E E | 1 = 1 or 1 = 1 and 1 = 2 | true | true | 0
-  From left to right with AND in ceph-2020.
+  In ceph-2020, AND and OR have equal precedence, from left to right.
 NOT | E E A | not 1 = 2 | true | true | 1
 NOT … AND, NOT … OR | E R A | not 1 = 2 and 1 = 2 | false | !UnsupportedSyntax | 0
-  Ceph negates all that follows; brackets say what is meant.
+  Ceph negates everything that follows. Use parentheses to make the meaning explicit.
 IS | E E A | 1 is not null | true | true | 1
 IN | E E A | 1 in (2, 1) | true | true | 1
 BETWEEN | E E A | 2 not between 3 and 4 | true | true | 1
 LIKE | E D A | 'y' like '[x-z]' | false | true | 1
-  Classes and the backslash in Ceph; its other signs of regular expressions stand for themselves.
-  NULL is unknown, where Ceph ends the query.
+  The Ceph dialects support character classes and backslash escapes. Other special characters of
+  Ceph's regular expressions are literal. With NULL, the result is unknown. Ceph ends the query
+  instead.
 repeated class in LIKE | E R R | 'yy' like '[x-z]+' | false | !LikeInvalidInputs
   | !LikeInvalidInputs
 ESCAPE | E E A | '10%' like '10$%' escape '$' | true | true | 1
@@ -182,16 +186,17 @@ CASE | E E A | case 2 when 2 then 'a' else 'b' end | a
 [AGGREGATE]
 count | E E E | count(*) | 1
 count(value) | E E E | count(null) | 0 | 0 | 1
-  ceph-2020 counts rows, whatever the value.
+  ceph-2020 counts rows, regardless of the value.
 sum | E D E | sum(case when _1 = 'x' then 0.5 end) | 0.5
-  NULL is passed over; today's Ceph restarts after one.
+  Snowmelt ignores NULL. Current Ceph restarts the sum after a NULL.
 avg | E D A | avg(3) | 3
-  NULL is passed over; today's Ceph has NULL from there on.
+  Snowmelt ignores NULL. In current Ceph, the result stays NULL after the first NULL.
 min | E D D | min(_1) | x
-  NULL is passed over, where today's Ceph ends the query. Texts have one too, which the first
-  engine compares with a number.
+  Snowmelt ignores NULL. Current Ceph ends the query at a NULL. Snowmelt compares texts with
+  texts. Ceph's first engine compares a text with a number.
 max | E D D | max(_1) | x
-  As min.
+  Snowmelt ignores NULL. Current Ceph ends the query at a NULL. Snowmelt compares texts with
+  texts. Ceph's first engine compares a text with a number.
 aggregates of no rows | E E E | select sum(int(_1)) from stdin where 1 = 2 | <empty> | null | 0
 aggregate (DISTINCT …) | A A A | count(distinct _1) | 1
 columns beside aggregates | R R E | select count(*), _1 from stdin | !UnsupportedSqlStructure
@@ -200,45 +205,47 @@ columns beside aggregates | R R E | select count(*), _1 from stdin | !Unsupporte
 add | A E A | add(2, 3) | 5
 cast | E E A | cast('5' as int) + 1 | 6
 char_length | E D A | char_length('größe') | 5
-  Counts characters, as its page says; Ceph counts bytes.
+  Snowmelt counts characters, as documented. Ceph counts bytes.
 character_length | E D A | character_length('ab') | 2
-  As char_length.
+  Snowmelt counts characters, as documented. Ceph counts bytes.
 coalesce | E E A | coalesce(null, 1/1, 2) | 1
 date_add | E E A | extract(month from date_add(month, 1, `2011-01-31T`)) | 2
-  Keeps the day, or takes the month's last.
+  Adding months keeps the day of the month, or uses the last day of a shorter month.
 date_diff | E D A | date_diff(month, `2011-01-31T`, `2011-02-01T`) | 0
-  Whole units passed; within one year Ceph counts months of the calendar, and years by the day of
-  the year.
+  Snowmelt counts elapsed whole units. Ceph counts calendar months within one year, and counts
+  years by the day of the year.
 dateadd | A A E | extract("day", dateadd("month", 1, `2000-02-29T`)) | 31
 datediff | A A E | datediff("month", `2011-01-31T`, `2011-02-01T`) | 1
 engine_version | A D A
-  Says which Snowmelt answers.
+  The function returns the version of Snowmelt.
 extract | E E E | extract(year from $TS) | 2010
 float | A E E | float('1.5') | 1.5
 int | A E E | int('12abc') | !CastFailed | !CastFailed | 12
-  strtol in Ceph: in ceph nothing may stand behind the number.
+  Ceph parses the text with strtol. In ceph, nothing may follow the number.
 lower | E D A | lower('ÄB') | äb
-  All letters; Ceph's are those of ASCII.
+  Snowmelt converts all letters. Ceph converts only ASCII letters.
 nullif | E E A | nullif(1, '1') | 1
 string | A E A | string(1) || 'x' | 1x
 substr | A A E | substr('abc', 2, 9) | bc | bc | !EvaluatorInvalidArguments
-  The third argument is a length; in ceph-2020 a part that is not all inside costs the row.
+  The third argument is a length. In ceph-2020, a range that is not entirely inside the text
+  drops the row.
 substring | E D A | substring('abc', 0, 2) | ab | a | a
-  Counts characters, where Ceph counts bytes. A start before the first moves to it in aws.
+  Snowmelt counts characters. Ceph counts bytes. In aws, a start before the first character
+  moves to the first character.
 timestamp | A A E | extract(day from timestamp('1999:10:11 12:23:44')) | 11
 to_bool | A D A | to_bool('true') | true | true | 1
-  Reads texts, which are all false in Ceph.
+  Snowmelt parses texts. In Ceph, every text is false.
 to_string | E E A | to_string($TS, 'd/M/y') | 3/2/2010
 to_timestamp | E E A | extract(year from to_timestamp('2007T')) | 2007 | 2007 | 2007
 trim | E E A | trim(leading '1' from '112') | 2
 upper | E D A | upper('äb') | ÄB
-  As lower.
+  Snowmelt converts all letters. Ceph converts only ASCII letters.
 utcnow | E E E | extract(year from utcnow()) > 2000 | true | true | 1
 version | A D A
-  As engine_version.
+  The function returns the version of Snowmelt.
 [TYPE]
 BOOL | E D A | cast('false' as bool) | false | false | 0
-  As to_bool.
+  Snowmelt parses texts. In Ceph, every text is false.
 BOOLEAN | A A A | cast(1 as boolean) | true | true | 1
 INT | E E A | cast('7' as int) | 7
 INTEGER | E A A | cast('7' as integer) | 7
@@ -246,7 +253,7 @@ BIGINT | A A A | cast('7' as bigint) | 7
 FLOAT | E E A | cast('2.5' as float) | 2.5
 DOUBLE | A A A | cast('2.5' as double precision) | 2.5
 DECIMAL | E D A | cast('1.239' as decimal(10, 2)) | 1.239 | 1.24 | 1.24
-  Precision and scale are ignored in aws, as documented; Ceph swaps them.
+  In aws, precision and scale are ignored, as documented. Ceph swaps them.
 NUMERIC | E A A | cast('1.5' as numeric) | 1.5
 STRING | E E A | cast(7 as string) | 7
 TEXT | A A A | cast(7 as text) | 7
@@ -261,16 +268,17 @@ TIMESTAMP | E E A | extract(year from cast('2010-01-02' as timestamp)) | 2010
 year | E E E | extract(year from $TS) | 2010
 month | E E E | extract(month from $TS) | 2
 day | E E D | extract(day from $TS) | 3
-  Of the month; the first engine gives that of the year, see doy.
+  Snowmelt returns the day of the month. Ceph's first engine returns the day of the year, which
+  is `doy` in Snowmelt.
 hour | E E A | extract(hour from $TS) | 4
 minute | E E A | extract(minute from $TS) | 5
 second | E E A | extract(second from $TS) | 6
 timezone_hour | E E A | extract(timezone_hour from $TS) | -8
 timezone_minute | E E A | extract(timezone_minute from $TS) | -30
 week | A E E | extract(week from $TS) | 5
-  Of ISO 8601.
+  Weeks are those of ISO 8601.
 dow | A A A | extract(dow from $TS) | 3
-  From Sunday, 0.
+  Sunday is 0.
 doy | A A A | extract(doy from $TS) | 34
 quarter | R R R | extract(quarter from $TS) | !ParseExpectedDatePart
 [DATE_ADD]
@@ -287,9 +295,9 @@ yyy, yyyyy | R E A | to_string($TS, 'yyyyy') | !EvaluatorInvalidTimestampFormatP
   | 02010
 other letters | R E A | to_string($TS, 'dTh') | !EvaluatorInvalidTimestampFormatPatternSymbol | 3T4
   | 3T4
-  Stand for themselves in Ceph.
+  In Ceph, other letters are literal.
 'text' | E E A | to_string($TS, '''T''') | T | 'T' | 'T'
-  Quotes stand for themselves in Ceph.
+  In Ceph, quotes are literal.
 [INPUT]
 CompressionType NONE | E E E
 GZIP | E A A
@@ -301,9 +309,9 @@ CSV.FieldDelimiter | E E E
 CSV.QuoteCharacter | E E E
 CSV.QuoteEscapeCharacter | E E E
 CSV.Comments | E E A
-  None by default in Ceph, # in aws.
+  The default is `#` in aws, and no comment character in Ceph.
 CSV.AllowQuotedRecordDelimiter | E D A
-  Quoted record delimiters are data in ceph, whatever it says.
+  In ceph, quoted record delimiters are always data, regardless of this element.
 JSON.Type LINES | E A A
 JSON.Type DOCUMENT | E E A
 Parquet | E E A
@@ -312,17 +320,19 @@ CSV.RecordDelimiter | E E A
 CSV.FieldDelimiter | E E A
 CSV.QuoteCharacter | E E A
 CSV.QuoteEscapeCharacter | E D A
-  Today's Ceph takes the input's.
+  Current Ceph uses the escape character of the input.
 CSV.QuoteFields ALWAYS | E E A
 CSV.QuoteFields ASNEEDED | E R R
-  No Ceph has it; without QuoteFields its dialects quote nothing.
+  No version of Ceph supports it. Without QuoteFields, the Ceph dialects quote no fields.
 JSON.RecordDelimiter | E D A
-  Texts are quoted, which Ceph leaves out; an aggregate is bare in both Ceph dialects.
+  Snowmelt quotes texts. Ceph does not. Both Ceph dialects write the result of an aggregate as
+  plain CSV.
 [REQUEST]
 ExpressionType SQL | E E E
 RequestProgress | E E A
 ScanRange | E D A
-  Records that begin inside; Ceph cuts bytes.
+  Snowmelt selects the records that begin in the range. Ceph selects exactly the bytes of the
+  range.
 """
 _FORMAT_EXAMPLES = """
 y=2010 yy=10 yyyy=2010 M=2 MM=02 MMM=Feb MMMM=February MMMMM=F d=3 dd=03 a=AM h=4 hh=04 H=4 HH=04

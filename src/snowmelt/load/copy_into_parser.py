@@ -186,9 +186,11 @@ class _SelectionParser:
         cursor = self._cursor
         first = cursor.current
         cursor.expect("SELECT")
-        if cursor.is_next("DISTINCT") or cursor.is_next("*"):
+        if cursor.is_next("DISTINCT"):
+            raise cursor.make_error("SELECT DISTINCT is not supported. Remove DISTINCT")
+        if cursor.is_next("*"):
             raise cursor.make_error(
-                f"SELECT {cursor.current.source_text} is not supported: write the expressions"
+                "SELECT * is not supported. List the expressions to load, for example $1, $2"
             )
         while True:
             at = cursor.current.position
@@ -196,7 +198,10 @@ class _SelectionParser:
             if not cursor.accept(","):
                 break
         if self._paths and self._highest_field > 0:
-            raise cursor.make_error("Fields by number and by name cannot be combined", first)
+            raise cursor.make_error(
+                "Fields by number and by name cannot be combined. Use one form for all fields",
+                first,
+            )
         fields = tuple(self._paths) or tuple(
             f"${number}" for number in range(1, self._highest_field + 1)
         )
@@ -327,7 +332,9 @@ class _CopyIntoOptions:
                 self._source,
             )
         if not path or (not scheme and not PurePath(path).is_absolute()):
-            raise cursor.make_error("A local location is an absolute path", self._source)
+            raise cursor.make_error(
+                "Invalid location: expected an absolute path or a URL", self._source
+            )
         self._path = path
 
     def parse_options(self) -> None:
@@ -402,11 +409,14 @@ class _CopyIntoOptions:
         parser = self._parser or _make_csv_parser({}, self._source)
         by_name = self._matching != "NONE"
         if self._metadata and not by_name:
-            raise cursor.make_error("INCLUDE_METADATA needs MATCH_BY_COLUMN_NAME", self._source)
+            raise cursor.make_error(
+                "INCLUDE_METADATA requires MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE", self._source
+            )
         if self._selection is not None:
             if by_name or self._has_header:
+                option = "MATCH_BY_COLUMN_NAME" if by_name else "PARSE_HEADER"
                 raise cursor.make_error(
-                    "SELECT excludes MATCH_BY_COLUMN_NAME and PARSE_HEADER", self._source
+                    f"SELECT and {option} exclude each other. Remove {option}", self._source
                 )
             return self._make_selection_fields(self._selection, parser)
         if parser.name in _PARSERS.values() and not by_name:
@@ -417,12 +427,14 @@ class _CopyIntoOptions:
             )
         if by_name and has_columns:
             raise cursor.make_error(
-                "A list of columns and MATCH_BY_COLUMN_NAME exclude each other",
+                "A list of columns and MATCH_BY_COLUMN_NAME exclude each other. Remove one of them",
                 self._matching_token,
             )
         if parser.name == "COPYINTOCSV" and by_name != self._has_header:
             raise cursor.make_error(
-                "For CSV, MATCH_BY_COLUMN_NAME and PARSE_HEADER = TRUE need each other",
+                "For CSV, MATCH_BY_COLUMN_NAME requires PARSE_HEADER = TRUE"
+                if by_name
+                else "PARSE_HEADER = TRUE requires MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE",
                 self._source,
             )
         return {
@@ -544,7 +556,9 @@ class _CopyIntoOptions:
             self._fields["file_reject_max"] = int(percent[1])
         elif text != "CONTINUE":
             raise cursor.make_error(
-                "ON_ERROR is CONTINUE, SKIP_FILE, SKIP_FILE_<number> or ABORT_STATEMENT", token
+                f"Invalid ON_ERROR {token.source_text}. Expected CONTINUE, SKIP_FILE, "
+                "SKIP_FILE_<number> or ABORT_STATEMENT",
+                token,
             )
 
     def _parse_validation_mode(self) -> None:
@@ -557,8 +571,8 @@ class _CopyIntoOptions:
             self._fields["validation"] = text
         else:
             raise self._cursor.make_error(
-                "VALIDATION_MODE is RETURN_<n>_ROWS (1 to 10,000 rows), RETURN_ERRORS or "
-                "RETURN_ALL_ERRORS",
+                f"Invalid VALIDATION_MODE {token.source_text}. Expected RETURN_<n>_ROWS "
+                "(1 to 10,000 rows), RETURN_ERRORS or RETURN_ALL_ERRORS",
                 token,
             )
 
@@ -590,7 +604,7 @@ class _CopyIntoOptions:
             cursor.accept(",")
         if kind not in {"CSV", *_PARSERS}:
             raise cursor.make_error(
-                f"TYPE = {kind} is not supported: CSV, JSON, AVRO, ORC and PARQUET are", token
+                f"TYPE = {kind} is not supported. Valid types: CSV, JSON, AVRO, ORC, PARQUET", token
             )
         values = self._parse_format_options(kind)
         if kind == "CSV":
@@ -642,7 +656,9 @@ class _CopyIntoOptions:
             allowed |= {"SNAPPY": None}
         if text not in allowed:
             raise cursor.make_error(
-                f"COMPRESSION = {text} is not supported for {kind}: {', '.join(allowed)} are", token
+                f"COMPRESSION = {text} is not supported for {kind}. "
+                f"Valid values: {', '.join(allowed)}",
+                token,
             )
         return allowed[text]
 
@@ -659,7 +675,9 @@ def _parse_fixed_option(cursor: TokenCursor, options: Mapping[str, tuple[str, st
     value, instead = options[word]
     if token.text.upper().replace("-", "") != value:
         raise cursor.make_error(
-            f"{word} = {token.source_text} is not supported, only {value}: {instead}", token
+            f"{word} = {token.source_text} is not supported. The only valid value is {value}: "
+            f"{instead}",
+            token,
         )
     return value
 
@@ -717,12 +735,12 @@ def _make_csv_parser(
     reason = None
     if quote and escape != unenclosed:
         reason = (
-            "With FIELD_OPTIONALLY_ENCLOSED_BY, one escape is for all fields: write "
-            "ESCAPE_UNENCLOSED_FIELD = NONE, or ESCAPE with the same character. ESCAPE_UNENCLOSED_FIELD is a "
-            "backslash unless it is given"
+            "With FIELD_OPTIONALLY_ENCLOSED_BY, one escape applies to all fields. Set "
+            "ESCAPE_UNENCLOSED_FIELD = NONE, or set ESCAPE to the same character. The default of "
+            "ESCAPE_UNENCLOSED_FIELD is a backslash"
         )
     if values.get("PARSE_HEADER") and values.get("SKIP_HEADER"):
-        reason = "PARSE_HEADER and SKIP_HEADER exclude each other"
+        reason = "PARSE_HEADER and SKIP_HEADER exclude each other. Remove one of them"
     if reason is not None and cursor is not None:
         raise cursor.make_error(reason, token)
     record = values.get("RECORD_DELIMITER", "\n")

@@ -1,6 +1,6 @@
 """Columns about the file of each row, such as METADATA$FILENAME and partition columns.
 
-Expressions see them beside the parsed columns. They are not stored.
+Expressions can use them like parsed columns. They are not stored.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def _make_chunking(
 
 
 def _choose_cut_positions(data: bytes) -> list[int]:
-    """Return all positions; for long data, about 40 even ones and those at the first line end."""
+    """Return all positions. For long data: about 40 at equal distances, and the first line end."""
     if len(data) <= _MAX_CUTS:
         return list(range(1, len(data)))
     step = len(data) / _MAX_CUTS

@@ -1,6 +1,6 @@
 """Protocols of load phases (source, filter, parser) and the data that they exchange.
 
-`snowmelt.load.udx` adapts classes for Vertica's SDK to these protocols. Phases that know record
+`snowmelt.load.udx` adapts classes for Vertica's SDK to these protocols. Phases with record
 boundaries exchange `Records`.
 """
 

@@ -85,7 +85,7 @@ class LoadFunctions:
         if function is None:
             found = import_module(_BUILT_IN_PACKAGES[step.kind]).definition(step.name)
         else:
-            # Import late: the modules for user code are large and seldom needed.
+            # Import late: only user-defined functions need the large modules for user code.
             library = import_module("snowmelt.load.library").load_library(
                 function.library, self.libraries[function.library]
             )

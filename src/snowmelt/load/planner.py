@@ -346,7 +346,7 @@ def _add_file_columns(
         return statement.items
     names = {each.name for each in more}
     if statement.items is None:
-        # What is not computed is parsed.
+        # All columns that are not computed are parsed.
         return (
             *more,
             *(

@@ -435,7 +435,7 @@ class PortionRun:
         return self._steps[0]
 
     def cancel(self) -> None:
-        """End the run soon with LoadCancelled. Thread-safe and idempotent."""
+        """Make the run end with LoadCancelled. Thread-safe and idempotent."""
         if not self._locator.cancelled:
             self._locator.cancelled = True
             for step in self._steps:

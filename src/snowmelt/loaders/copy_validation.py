@@ -29,8 +29,9 @@ _MAX_RECORD_CHARS = 1_000
 def validate_copy(context: CopyContext, statement: CopyStatement) -> StatementResult:
     """Validate the files of a COPY in this process.
 
-    RETURN_n_ROWS returns the first rows. The error modes return a row of VALIDATION_COLUMNS for each
-    rejected record and each file that cannot be read, at most 10,000 and then one that says so.
+    RETURN_n_ROWS returns the first rows. The error modes return a row of VALIDATION_COLUMNS for
+    each rejected record and each file that cannot be read. After 10,000 rows, a last row reports
+    that the rest was not validated.
 
     Args:
         context: Role, catalog and namespace.

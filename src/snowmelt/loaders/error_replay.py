@@ -1,10 +1,11 @@
 """Replay rejected rows of a table's error table into the table, each at most once.
 
-Rows are inserted in numbered batches. Before a batch is inserted through a channel whose offset
-token is the batch number, one marker per row with that number is committed to the error table. A
-row was replayed if the number in its marker is committed. This is known from the channel's offset
-token, and from another marker that is written after the batch. Each run first opens both channels,
-which fences earlier runs. A batch that has markers but was not committed is retried unchanged.
+Rows are inserted in numbered batches. The offset token of the channel is the number of the last
+batch. Before a batch is inserted, one marker per row with its number is committed to the error
+table. A row was replayed if the number in its marker is committed. This is known from the channel's
+offset token, and from another marker that is written after the batch. Each run first opens both
+channels, which fences earlier runs. A batch that has markers but was not committed is retried
+unchanged.
 """
 
 from __future__ import annotations

@@ -103,30 +103,35 @@ def parse_watched_copy(text: str) -> CopyStatement:
         scheme = each.path.partition("://")[0].lower() if "://" in each.path else ""
         if scheme in {"http", "https"}:
             raise make_statement_error(
-                f"{each.path} cannot be watched: an HTTP server lists no files", each.position
+                f"{each.path} cannot be watched: HTTP servers do not list files. Use a folder or a store",
+                each.position,
             )
         if not scheme and not PurePath(each.path).is_absolute():
             raise make_statement_error(
-                f"{each.path} is relative to a folder that the service does not know: write an absolute "
-                "path, or a URL",
+                f"{each.path} is relative. Write an absolute path or a URL",
                 each.position,
             )
         if each.compression is not inputs[0].compression:
             raise make_statement_error(
-                "All paths that are watched need the same compression", each.position
+                "All watched paths must have the same compression. Use one COPY for each compression",
+                each.position,
             )
     rejects = statement.rejects
     if rejects.data_path is not None or rejects.exceptions_path is not None:
         raise _make_error(
             statement,
-            "each batch would replace the file of the one before: write REJECTED DATA AS TABLE",
+            "each batch would replace the reject files of the previous one. Use REJECTED DATA AS TABLE",
         )
     for is_set, words, reason in (
         (statement.validation is not None, "VALIDATION_MODE", "it loads nothing"),
         (statement.force, "FORCE", "each file is loaded once"),
-        (statement.purge, "PURGE", "delete files that are loaded by a job of your own"),
+        (statement.purge, "PURGE", "delete the loaded files with a separate job"),
         (statement.no_commit, "NO COMMIT", "each batch is a transaction"),
-        (statement.stream_name is not None, "STREAM NAME", "loads have the name of the pipe"),
+        (
+            statement.stream_name is not None,
+            "STREAM NAME",
+            "the name of the pipe is the name of the stream",
+        ),
     ):
         if is_set:
             raise _make_error(statement, f"{words} is not supported: {reason}")

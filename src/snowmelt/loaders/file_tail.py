@@ -185,7 +185,7 @@ class FileTail:
                 else:
                     self._files[key].lines.path = path
             except FileNotFoundError:
-                continue  # just rotated: the next round finds it under its new name
+                continue  # The file was just rotated. The next round finds it under its new name.
             except OSError as error:
                 # For example, a file of another user. It must not stop the other files.
                 if path not in self._unreadable:

@@ -55,8 +55,9 @@ _LISTING_SHARE = 0.1
 class BatchLimits:
     """Limits at which a batch is due: age of its oldest file, number of files, or their bytes.
 
-    A local file is loaded only after it has not changed for `stable_s` seconds, or at once if an event
-    says that it was moved in. Files with events are due if no load ended within the last `age_s` seconds.
+    A local file is loaded only after it has not changed for `stable_s` seconds, or immediately if
+    an event reports that it was moved in. Files with events are due if no load ended within the
+    last `age_s` seconds.
     """
 
     age_s: float = 2.0
@@ -234,7 +235,7 @@ class FileWatch:
         return WatchStatus(len(waiting), min((each.seen_at for each in waiting), default=None))
 
     def wait_for_files(self, timeout_s: float) -> bool:
-        """Wait for a new local file, at most this time. Return False at once if there are no events."""
+        """Wait up to `timeout_s` for a new local file. Return False immediately without folder events."""
         if self._events is None:
             return False
         self._events.watch_new_folders()

@@ -1,7 +1,7 @@
 """Events of local folders on Linux (inotify): files that were moved in, or closed by a writer.
 
-Events only make a watch quicker. Files of which no event arrives, such as those of network file
-systems, are found by listing.
+Events only reduce the delay. Listings find files without events, such as those of network file
+systems.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def open_folder_events(inputs: Sequence[InputPath]) -> FolderEvents | None:
 
 
 def _is_watchable(path: InputPath) -> bool:
-    """Return True for a local path that listings return as it is written."""
+    """Return True for a local path that listings return unchanged."""
     text = path.path
     if is_object_url(text) or "://" in text or not text.startswith("/"):
         return False

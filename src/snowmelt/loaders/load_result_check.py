@@ -1,8 +1,8 @@
 """Combine and verify the results of all portions of a load before its commit.
 
 `reconcile_load` adds up the results, decides whether the load may commit, and creates one record
-per input file. It verifies that no portion is missing or counted twice, that the portions of a file
-cover it exactly, and that the records of each portion are its rows and rejects.
+per input file. It verifies that no portion is missing or counted twice, and that the portions of a
+file cover it exactly. The records of each portion must be its rows plus its rejects.
 `compute_first_record_numbers` numbers the records of each file across its portions.
 """
 
@@ -218,7 +218,7 @@ def describe_truncation(count: int) -> str:
 def _format_reject_limit(rejects: int, limit: int) -> str:
     count = "a record was" if rejects == 1 else f"{rejects:,} records were"
     limits = (
-        "ABORT ON ERROR lets none pass, as REJECTMAX 1 does"
+        "ABORT ON ERROR allows no rejects, like REJECTMAX 1"
         if limit == 1
         else f"REJECTMAX is {limit:,}"
     )

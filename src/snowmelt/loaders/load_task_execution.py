@@ -328,7 +328,7 @@ class _TaskThreads:
             yield done
 
     def shut_down(self) -> None:
-        """Cancel running portions, and wait a few seconds for them."""
+        """Cancel running portions, and wait up to 3 s for them."""
         self._ended.set()
         if any(thread.is_alive() for thread in self._threads):
             write_stop_marker(self._plan)

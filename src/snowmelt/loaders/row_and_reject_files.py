@@ -27,7 +27,7 @@ _GROUP_BYTES = 5 * 1024 * 1024
 _GROUP_ROWS = 256 * 1024
 # Size at which a new file begins.
 _FILE_BYTES = 128 * 1024 * 1024
-# Smaller files of one load are merged if there are this many.
+# Files of one load below this size are merged if there are at least `_MIN_MERGED_FILES` of them.
 _SMALL_FILE_BYTES = 1024 * 1024
 _MIN_MERGED_FILES = 8
 _REJECT_BYTES = 1024 * 1024
@@ -194,7 +194,7 @@ def merge_small_files(
     if sum(file.rows for file in merged) != sum(file.rows for file in small):
         raise InternalError("The merged files of a load have another number of rows")
     for file in small:
-        # Garbage collection deletes what stays here.
+        # Garbage collection deletes the files that this deletion misses.
         with contextlib.suppress(SnowmeltError):
             store.delete(file.path)
     return (*(file for file in files if file.size >= _SMALL_FILE_BYTES), *merged)

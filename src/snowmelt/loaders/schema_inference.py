@@ -225,7 +225,7 @@ def _format_call(function: str, path: str, options: dict[str, str]) -> str:
 
 
 def _format_text_call(function: str, path: str, options: dict[str, str], column: str) -> str:
-    """Return the relation that has the texts of a column, as the file has them."""
+    """Return the relation with the original texts of a column in the file."""
     if function == "read_csv":
         more = {"all_varchar": "true", "ignore_errors": "true"}
         return _format_call(function, path, options | more)

@@ -1,7 +1,7 @@
 """Nanoseconds and offsets of values that UPDATE and MERGE take from columns.
 
-Spark's times have neither nanoseconds nor offsets. The columns that have them have companion columns, and a
-value keeps them if its companions are set too.
+Spark's times have neither nanoseconds nor offsets. Companion columns of the table contain these
+parts. A copied value keeps them only if the companions are copied too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from snowmelt.spark.tables.spark_column_mapping import quote_identifier
 
 
 class CompanionValues:
-    """Finds the values of companions for the values of columns."""
+    """Finder of the companion values to set with the values of columns."""
 
     def __init__(self, schema: TableSchema, readable: Mapping[str, Sequence[str]]) -> None:
         """Prepare the columns of a table.

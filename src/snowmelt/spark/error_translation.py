@@ -19,14 +19,14 @@ _ERROR_REASON = re.compile(
 _MAX_SHOWN_COLUMNS = 8
 _INVALID_JSON_SCHEMA = "DATATYPE_MISMATCH.INVALID_JSON_SCHEMA"
 _CALL_ERROR_REASONS = (
-    (_INVALID_JSON_SCHEMA, "an OBJECT or ARRAY is given as struct, map, array or VARIANT"),
+    (_INVALID_JSON_SCHEMA, "pass an OBJECT or ARRAY as struct, map, array or VARIANT"),
     (
         "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION",
-        "an aggregate takes values of VOLATILE functions from a subquery, or is given IMMUTABLE ones",
+        "an aggregate cannot call VOLATILE functions; call them in a subquery, or make them IMMUTABLE",
     ),
     (
         "INVALID_NON_DETERMINISTIC_EXPRESSIONS",
-        "values of VOLATILE functions come from a subquery there, or from IMMUTABLE ones",
+        "this clause cannot call VOLATILE functions; call them in a subquery, or make them IMMUTABLE",
     ),
     (
         "UNSUPPORTED_FEATURE.LAMBDA_FUNCTION_WITH_PYTHON_UDF",

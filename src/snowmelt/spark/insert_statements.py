@@ -94,7 +94,7 @@ def parse_create_table_as(text: str) -> CreateTableAs | None:
     try:
         cursor = SparkCursor(text)
     except StatementError:
-        return None  # Other CREATE statements have the strings of the catalog.
+        return None  # Other CREATE statements follow the catalog's rules for strings.
     cursor.advance()
     modifiers = []
     while not cursor.accept("TABLE"):

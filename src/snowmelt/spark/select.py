@@ -132,8 +132,8 @@ class SelectSource(DataSource):
         options = _SelectOptions.parse(self.options)
         if options.columns and sorted(options.columns) != sorted(schema.names):
             raise UserError(
-                "The option columns differs from the schema. Give one of them: the schema names the "
-                "columns, too."
+                "The option columns differs from the schema. Omit the option: the schema already "
+                "names the columns."
             )
         return SelectReader(options, schema)
 
@@ -310,7 +310,7 @@ def _parse_input(options: Mapping[str, str], dialect: Dialect, guessed: GuessedF
     if form in {"json", "lines"}:
         return JsonInput(lines=form == "lines")
     if form != "csv":
-        raise UserError(f"The input is {form!r}; it is one of csv, lines, json and parquet.")
+        raise UserError(f"Invalid input {form!r}. Valid values: csv, lines, json, parquet.")
     aws = dialect is Dialect.AWS
     quote = options.get("quote", '"')
     return CsvInput(
@@ -336,7 +336,7 @@ def _parse_choice(enum_type: Any, options: Mapping[str, str], name: str, default
 def _parse_byte_count(options: Mapping[str, str], name: str, default: int) -> int:
     said = options.get(name, str(default))
     if not said.isdigit() or int(said) < 1:
-        raise UserError(f"The option {name} is {said!r}; it must be a number of bytes.")
+        raise UserError(f"Invalid option {name} {said!r}. Expected a number of bytes.")
     return int(said)
 
 

@@ -1,8 +1,8 @@
 """Spark jobs that run Python tasks, and DataFrames of Snowmelt's internal data sources.
 
 A task reads and writes files in Python, and only its result passes through the JVM. Spark may run a
-task twice. Each attempt writes files of its own. Only the files of results that reach the driver
-are committed.
+task twice. Each attempt writes its own files. Only the files of results that reach the driver are
+committed.
 
 Executors import this module, so it must not import the catalog or the database.
 """

@@ -1,9 +1,9 @@
 """Lower and upper bounds of native columns, encoded as Iceberg stores them.
 
-Bounds are computed from the raw integers and bytes of Parquet's statistics, because Python dates
-and strings cannot represent every value (dates before year 1, text that is not UTF-8). String and
-binary bounds are truncated to 16 code points or bytes. A truncated upper bound is rounded up, or
-omitted if that is impossible. An omitted bound means unknown.
+Bounds are computed from the raw integers and bytes of Parquet's statistics, because Python cannot
+represent all of them (dates before year 1, text that is not UTF-8). String and binary bounds are
+truncated to 16 code points or bytes. A truncated upper bound is rounded up, or omitted if that is
+impossible. An omitted bound means unknown.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Compaction of small native files: select, rewrite, commit (`snowmelt.table.file_replacement_run`).
 
-Files below three quarters of the target size are small. They are compacted when there are enough
-files of similar size, so that a row is rewritten only a few times until it is in a file of the
-target size. Each group becomes one file. Rows are processed in batches; rows of a clustered table
-are sorted over the whole group. Before the commit, the new files are read again, and must have the
-rows of the old files.
+Files below three quarters of the target size are small. They are compacted when there are
+`min_files` files of similar size. This limits how often a row is rewritten until it is in a file of
+the target size. Each group becomes one file. Rows are processed in batches; rows of a clustered
+table are sorted over the whole group. Before the commit, the new files are read again, and must
+have the rows of the old files.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def _verify_fingerprint(
     if found != expected:
         raise TableInconsistent(
             table=run.table.name,
-            reason=f"compaction {run.run_id} wrote other rows than those of the files that it joins",
+            reason=f"compaction {run.run_id} wrote other rows than those of the files that it replaces",
         )
     return replace(written, fingerprint=found.to_bytes())
 

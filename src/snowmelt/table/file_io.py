@@ -17,8 +17,8 @@ from snowmelt.storage.object_file import ObjectFile
 from snowmelt.storage.store import OpenObject, Store
 from snowmelt.table.warehouse_paths import Warehouse, open_cached_store
 
-# Size up to which a file is read whole: metadata files are smaller. Of data files, readers need
-# only a few ranges.
+# Maximum size of a file that is read whole. Metadata files are smaller. From data files, readers
+# request single ranges.
 _MAX_WHOLE_READ_BYTES = 8 * 1024 * 1024
 _BUFFER_BYTES = 1024 * 1024
 

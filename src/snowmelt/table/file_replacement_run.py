@@ -160,7 +160,7 @@ def commit_maintenance_run(
     try:
         return _commit_with_retry(database, run, tally, clock, joined)
     except Exception as error:
-        # Ask the catalog for the outcome. A run that is closed as failed can never commit.
+        # Look up the outcome in the catalog. A run that is closed as failed can never commit.
         try:
             if not _fail_run_and_release_lease(
                 database, run.run_id, run.lease, str(error), clock

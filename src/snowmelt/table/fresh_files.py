@@ -28,8 +28,8 @@ from snowmelt.table.table_reader import read_native_file
 from snowmelt.table.warehouse_paths import Warehouse, make_fresh_path
 
 _MIB = 1024 * 1024
-# Maximum size of the chunks of a round, so that a large backlog is first published soon. A round takes
-# at most about 1 s of CPU.
+# Maximum size of the chunks of a round. A larger backlog is published in several rounds. A round
+# takes at most about 1 s of CPU.
 MAX_ROUND_BYTES = 32 * _MIB
 # Number of files of a level before they are compacted. Compaction takes half the CPU of a round,
 # and most files are migrated before there are so many.

@@ -118,7 +118,8 @@ def collect_garbage(
         retention_s: Retention in seconds. Must be longer than any reader's plan is valid.
         on_step: Called between tables and between objects. If it raises a `retryable` error, the
             round ends, and the next round continues.
-        is_replica: Whether another site writes the catalog. Then only what that site has dropped is deleted.
+        is_replica: True if another site writes the catalog. Only objects that the other site dropped are
+            then deleted.
 
     Raises:
         StageUnavailable: If a store does not respond. The next round completes this one.
@@ -154,7 +155,7 @@ class _BackupWatch:
         self._checked_s = self._clock.monotonic()
 
     def check_sometimes(self) -> None:
-        """Check again if the last check is old. Also calls the caller's `on_step`."""
+        """Call `on_step`. Also check again after `_BACKUP_CHECK_S` seconds."""
         self._on_step()
         if self._clock.monotonic() - self._checked_s > _BACKUP_CHECK_S:
             self.check()
@@ -185,7 +186,8 @@ def _collect(
     for table in [*live, *gone]:
         on_step()
         with _recording_problems(table, problems):
-            # The primary deletes the rows of a replica's chunks. Their blobs are unregistered then.
+            # The primary deletes the catalog rows of a replica's chunks. After that, their blobs
+            # count as unregistered.
             if not is_replica:
                 _retire_chunks(database, table, clock, before)
     failpoints.hit_failpoint(Failpoint.CLEANUP_MARKED)

@@ -312,7 +312,8 @@ def commit_append(append: IcebergAppend, swap: Callable[[str, int], None]) -> No
     update = transaction.update_snapshot(snapshot_properties={**append.properties, **properties})
     producer = update.overwrite() if append.removed else update.merge_append()
     if append.snapshot_id is not None:
-        # Use the engine's snapshot ID: it looks for it after a lost response.
+        # Use the engine's snapshot ID, because the engine searches for this ID after a lost
+        # response.
         producer._snapshot_id = append.snapshot_id  # noqa: SLF001 - no public API
     with producer:
         for entry in append.removed:

@@ -5,9 +5,9 @@ pointer, closes the load in the history, records its files and advances the offs
 Chunks and watermark do not change. If a migration or another load has moved the pointer meanwhile,
 the load retries with the same files.
 
-Each load holds a lease of its own, which shows that its process is alive. If garbage collection
-takes over the lease, it closes the load, which can then never commit. The load's files are deleted
-like all files that no commit references.
+Each load holds its own lease, which shows that its process is alive. If garbage collection takes
+over the lease, it closes the load, which can then never commit. The load's files are deleted like
+all files that no commit references.
 
 A load's rows for the error table are committed in the same transaction.
 """
@@ -483,7 +483,7 @@ def _append_files(
     def swap(moves: tuple[_StagedMove | None, ...]) -> None:
         failpoints.hit_failpoint(Failpoint.LOAD_STAGED)
         with database.writing() as connection:
-            # Loads without files follow those that swap the pointer of their table, too.
+            # The lock orders loads without files after loads that swap the pointer of their table.
             if len(lock_tables(connection, table_ids)) < len(table_ids):
                 which = "the" if len(table_ids) == 1 else "a"
                 raise LoadOvertaken(load=load.load_id, reason=f"{which} table was dropped")
@@ -546,7 +546,7 @@ def _retry_load_commit(
         except ConflictError:
             raise
         except Exception as error:
-            # Ask the catalog for the outcome.
+            # Look up the outcome in the catalog.
             with contextlib.suppress(Exception):
                 if is_done():
                     return None

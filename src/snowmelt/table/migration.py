@@ -3,8 +3,8 @@
 A run covers a gap-free prefix of the chunks above the watermark. Its tasks do not use the catalog
 and may run in other processes. Their files become visible with the commit, which is one transaction
 of the catalog. It checks everything that could have changed: the table's incarnation and pointer,
-the watermark, and the lease's epoch. The files of a run that dies are in a folder of their own,
-which garbage collection deletes.
+the watermark, and the lease's epoch. Each run has its own folder. Garbage collection deletes the
+folder of a run whose process died.
 
 Rows that the publisher already wrote (`snowmelt.table.fresh_files`) are not written again if their
 file was compacted at least once. Tasks compare such files with their chunks, and the commit adopts
@@ -199,7 +199,7 @@ def commit_migration(
         abort_migration(database, plan, str(error), clock=clock)
         raise
     except Exception as error:
-        # Only the catalog knows the outcome.
+        # Only the catalog records the outcome.
         if not _is_committed(database, plan):
             if isinstance(error, UnknownOutcome):
                 raise
@@ -322,7 +322,7 @@ def _start_migration(
 def _list_adoptable_files(
     connection: sa.Connection, table: TableRecord, now: dt.datetime
 ) -> list[FreshFile]:
-    """Return the fresh files above the watermark that are large enough to adopt.
+    """Return the fresh files above the watermark that the commit adopts.
 
     Files of level 0 have only the rows of one round. Their chunks are written again, to larger
     files, unless an engine may be about to replace one of the files.

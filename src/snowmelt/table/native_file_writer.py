@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
 
-# Rows per row group: few enough that a filter on a sorted table skips most of a file, and enough to
-# encode well.
+# Rows per row group. With smaller groups, a filter on a sorted table skips more rows. Larger groups
+# compress better.
 _ROW_GROUP_ROWS = 256 * 1024
 _COMPRESSION_LEVEL = 3
 _BUFFER_BYTES = 1024 * 1024
@@ -136,7 +136,7 @@ class NativeWriter:
             StageUnavailable: If the store is not writable.
         """
         if self._parquet_writer is None:
-            raise InternalError(f"Native file {self.path} is ended without a row.")
+            raise InternalError(f"Native file {self.path} has no rows, expected at least one.")
         self._parquet_writer.close()
         self._file.close()
         self._sink.writer.finish(create_only=True)

@@ -1,9 +1,9 @@
-"""Selects the files and chunks that may have rows that match a query's predicates. Pure.
+"""Selects the files and chunks that may contain rows for a query's predicates. Pure.
 
-A predicate is ignored if its result is uncertain: for a value of another type than the column, a
-missing bound, or a column that a file does not have. Bounds may be wider than the values (truncated
-text, floored microseconds), but never narrower. A file is skipped only if the predicate is false or
-null for every value between its bounds.
+A predicate is ignored if its result is uncertain: if value and column differ in type, a bound is
+unknown, or a file lacks the column. Bounds may be wider than the values (truncated text, floored
+microseconds), but never narrower. A file is skipped only if the predicate is false or null for
+every value between its bounds.
 
 Values are ordered as in Spark: text and binary by bytes, NaN above everything and equal to itself,
 -0.0 equal to 0.0, and timestamps by UTC time, regardless of the offset.

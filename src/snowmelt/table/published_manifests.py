@@ -37,7 +37,8 @@ from snowmelt.table.warehouse_paths import Warehouse
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
-# Entries of the tables of a large installation. An entry has about 1 KiB.
+# Maximum number of cached entries, for the tables of a large installation. An entry has about 1
+# KiB.
 _MAX_CACHED_ENTRIES = 8192
 _decoder = msgspec.msgpack.Decoder(WrittenFile)
 

@@ -1,7 +1,7 @@
 """Consistent snapshots of tables: native files up to a watermark, chunks above it.
 
 The pointer and the sequences of the chunks are read in one transaction, so a concurrent migration
-does not change the result: its rows are either in chunks or in native files, never in both or
+does not change the result. Each row is either in a chunk or in a native file, never in both or
 neither. Everything that a snapshot references is retained until its deadline, including the catalog
 rows of its chunks, because garbage collection waits longer than that. These rows can therefore be
 read later.

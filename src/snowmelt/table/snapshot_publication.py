@@ -7,9 +7,10 @@ endpoint, which engines on other machines can read. The manifests of a warehouse
 `file:` addresses; they are copied once with the other addresses.
 
 A snapshot is also listed in the metadata files of the next publications, for engines that planned
-with it or whose clock is behind. Its files are retained for the retention time. A snapshot on top
-of which an engine may commit is listed for 50 minutes, and later snapshots descend from it: before
-an engine commits, it walks from the newest snapshot back to the one with which it planned.
+with it or whose clock is behind. Its files are retained for the retention time. A snapshot on which
+an engine may base a commit is listed for 50 minutes, and later snapshots descend from it. The
+reason: before a commit, an engine walks from the newest snapshot back to the one with which it
+planned.
 """
 
 from __future__ import annotations
@@ -496,7 +497,7 @@ class SnapshotPublisher:
 
 
 class _HeldMeanwhile(Exception):
-    """Control flow: an engine loaded the publication from which a new one must now descend."""
+    """Control flow: an engine loaded a publication, so the new publication must descend from it."""
 
 
 def _get_snapshot_id(publication: PublishedSnapshot) -> int:

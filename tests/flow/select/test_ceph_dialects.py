@@ -391,7 +391,10 @@ def test_a_picture_of_to_string_means_what_it_means_in_ceph(
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("select _1 from s3object where not _1 = '1' and _2 = '2'", "NOT negates what follows"),
+        (
+            "select _1 from s3object where not _1 = '1' and _2 = '2'",
+            "NOT also negates the condition after",
+        ),
         ("select count(*) from s3object limit 1", "LIMIT is not supported with an aggregate"),
         ("select 9223372036854775807 + int(_1) from s3object", "does not fit in 64 bits"),
         ("select int('99999999999999999999') from s3object", "fall out of the range"),

@@ -262,8 +262,8 @@ def test_what_does_not_fit_is_told_in_a_sentence(
         ({"colour": "red"}, "has no option colour"),
         ({"header": "perhaps"}, "Valid values: none, use, ignore"),
         ({"compression": "rar"}, "Valid values: none, gzip"),
-        ({"input": "xml"}, "it is one of csv, lines, json and parquet"),
-        ({"rangeBytes": "-1"}, "must be a number of bytes"),
+        ({"input": "xml"}, "Valid values: csv, lines, json, parquet"),
+        ({"rangeBytes": "-1"}, "Expected a number of bytes"),
         ({"dialect": "klingon"}, "Valid values: aws, ceph, ceph-2020"),
     ],
 )

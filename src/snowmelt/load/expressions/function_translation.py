@@ -81,7 +81,7 @@ def _render_ascii_check(sql: str, value: str, name: str) -> str:
     """Return SQL that fails if `value` has non-ASCII characters."""
     reason = (
         f"{name} of a text with characters other than ASCII: Vertica counts octets or characters, "
-        "as the locale says"
+        "depending on the locale"
     )
     return render_failure_if(f"NOT regexp_matches({value}, '{_ASCII_PATTERN}')", reason, sql)
 

@@ -252,7 +252,7 @@ class _ExpressionTranslator:
     def _translate_current_time(self, name: str) -> TypedSql:
         at = self._started_at
         if at is None:
-            raise ExpressionInvalid("the time of the statement is not known here")
+            raise ExpressionInvalid("the time of the statement is not available here")
         instant = f"CAST({quote_literal(at.isoformat())} AS TIMESTAMPTZ)"
         if name == "CURRENT_DATE":
             return TypedSql(f"CAST(timezone('UTC', {instant}) AS DATE)", ExprType.DATE)
@@ -460,14 +460,14 @@ class _ExpressionTranslator:
         """Return the path of the file, or a part of it."""
         path = self._columns.get(FILENAME)
         if path is None:
-            raise ExpressionInvalid("the file of a row is not known here")
+            raise ExpressionInvalid("the file of a row is not available here")
         self.used.add(FILENAME)
         if not arguments:
             return path
         number = arguments[0]
         if len(arguments) > 1 or not isinstance(number, exp.Literal) or number.is_string:
             raise ExpressionInvalid(
-                "CURRENT_LOAD_SOURCE takes the number of a part of the path, from 1, or nothing"
+                "CURRENT_LOAD_SOURCE accepts one optional integer: the number of a part of the path, from 1"
             )
         # Without the slash or scheme at its beginning.
         parts = f"regexp_replace({path.sql}, '^([A-Za-z][A-Za-z0-9+.-]*:/)?/', '')"
@@ -509,7 +509,7 @@ class _LocatedExpressionInvalid(ExpressionInvalid):
 
 def _make_multi_row_error(node: exp.Expr) -> _LocatedExpressionInvalid:
     return _LocatedExpressionInvalid(
-        f"it may use the columns of its row alone, not {_display_node(node)}"
+        f"it may use only the columns of its row, not {_display_node(node)}"
     )
 
 

@@ -99,7 +99,8 @@ class Decompressor:
                 raise PhaseFailed(reason=reason, offset=before) from error
             if output:
                 yield output
-        # Read less at a time after a small member: each member copies the unused rest of its read.
+        # After a small member, smaller reads save time: each member copies the unused rest of its
+        # read.
         source.unread(len(decoder.unused_data or b""), source.offset - start)
 
 

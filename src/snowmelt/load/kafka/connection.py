@@ -17,7 +17,7 @@ from snowmelt.load.kafka.partition_ranges_and_results import PartitionEnd
 _Response = TypeVar("_Response")
 
 _LOG = logging.getLogger(__name__)
-# Timeout of one attempt. Short, because signals are handled only between attempts.
+# Timeout of one attempt. It is short, because signals are handled only between attempts.
 _REQUEST_TIMEOUT_S = 5.0
 _MAX_ATTEMPTS = 4
 _COMMIT_TIMEOUT_S = 3.0

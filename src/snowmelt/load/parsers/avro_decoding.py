@@ -1,9 +1,9 @@
 """Exact decoding of Avro: readers of logical types, and strict indexes of unions and enums.
 
-fastavro rounds a decimal with more digits than its precision, wraps a negative time of day, and reads
-timestamps in nanoseconds as integers. `install_readers` registers exact readers for the process. It
-also counts negative indexes of unions and enums from the end, so that bytes of another schema become
-values. Schemas from `parse_avro_schema` reject them.
+fastavro rounds decimals with too many digits, wraps negative times of day, and reads timestamps in
+nanoseconds as integers. `install_readers` registers exact readers for the process. It also counts
+negative indexes of unions and enums from the end, so that bytes of another schema become values.
+Schemas from `parse_avro_schema` reject them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def _read_local_timestamp_nanos(data: int, _schema: Any, _: Any = None) -> dt.da
 class _StrictList(list[Any]):
     """Branches of a union, or symbols of an enum. A negative index is an error.
 
-    fastavro adds the length to a negative index before it asks for the item, hence the length 0.
+    fastavro adds the length to a negative index before the lookup. The length 0 keeps the index
+    negative.
     """
 
     def __len__(self) -> int:

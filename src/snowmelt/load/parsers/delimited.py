@@ -187,7 +187,9 @@ class DelimitedOptions:
         """
         what = "DELIMITED"
         if self.no_escape and self.escape:
-            raise LoadRefused(what=what, reason="ESCAPE AS and NO ESCAPE exclude each other")
+            raise LoadRefused(
+                what=what, reason="ESCAPE AS and NO ESCAPE exclude each other. Remove one of them"
+            )
         escape = "\\" if self.escape is None else self.escape
         return _make_parser(
             self,

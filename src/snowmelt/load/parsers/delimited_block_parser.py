@@ -215,7 +215,7 @@ class DelimitedBlockParser:
 def _is_scannable(dialect: DelimitedDialect) -> bool:
     """Return True if the scanner supports a dialect.
 
-    The terminator must be short enough, must not overlap itself and must not contain another
+    The terminator must have at most 16 bytes, must not overlap itself and must not contain another
     format character. Fields may differ in their NULL texts only.
     """
     marks = dialect.default_field

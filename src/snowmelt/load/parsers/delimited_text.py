@@ -257,7 +257,7 @@ class DelimitedRecordReader:
     def _check_field_end(
         self, data: bytes, end: int, patterns: _FieldPatterns, *, is_last: bool
     ) -> bool | None:
-        """Return True if a field may end here, or None if more data is required to decide."""
+        """Return True if a field may end here, or None if the decision needs more data."""
         if data.startswith(patterns.delimiter, end) or self._terminator.match(data, end):
             return True
         rest = len(data) - end

@@ -183,7 +183,7 @@ class _JsonRecordDecoder:
         """
         owners: Places = np.delete(np.arange(len(records)), sorted(problems))
         candidates = records.take(owners) if problems else records
-        # The compiled reader does not tell a field that is null from one that is missing.
+        # The compiled reader does not distinguish a null field from a missing one.
         can_compile = COMPILED_READERS["JSON"].can_be_used() and not self._converter.has_defaults
         read = self._column_reader.read_records(candidates) if can_compile else None
         unread = (owners if read is None else owners[~read.is_read]).tolist()

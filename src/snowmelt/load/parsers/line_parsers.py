@@ -179,7 +179,10 @@ class SingleColumnSplitter:
     def split(self, records: pa.BinaryArray, converter: TableConverter) -> Columns:
         """Return the records. For a BINARY column, encode them as hexadecimal digits."""
         if len(converter.columns) != 1:
-            reason = f"a message fills one column, not {len(converter.columns)}; list the one"
+            reason = (
+                f"a message fills one column, not {len(converter.columns)}. "
+                "List one column in the statement"
+            )
             raise PhaseFailed(reason=reason)
         if converter.columns[0].column.kind is LogicalType.BINARY:
             return [pa.array([record.hex() for record in records.to_pylist()], pa.string())], {}
@@ -237,8 +240,8 @@ class FixedWidthSplitter:
             null = self._null * size if own is None else own.encode()
             if len(null) != size:
                 reason = (
-                    f"NULL of column {column.column.display_name} has {len(null)} bytes; in a "
-                    f"field of fixed width it has as many as the field, {size}"
+                    f"the NULL text of column {column.column.display_name} has {len(null)} bytes, "
+                    f"expected {size}, the width of its field"
                 )
                 raise PhaseFailed(reason=reason)
             nulls.append(null)
@@ -391,13 +394,16 @@ class FixedWidthOptions:
         what = "FIXEDWIDTH"
         words = [word.strip() for word in self.colsizes.split(",")]
         if not all(word.isdecimal() and int(word) for word in words):
-            reason = f"colsizes are bytes of each column, such as 4,10,2, not {self.colsizes!r}"
+            reason = (
+                f"invalid colsizes {self.colsizes!r}: expected the width of each column in bytes, "
+                "such as 4,10,2"
+            )
             raise LoadRefused(what=what, reason=reason)
         parse_format_character("TRIM", self.trim, label=what, may_be_empty=True)
         if len(self.null.encode()) > 1:
             reason = (
-                f"NULL is one character, which fills the field, not {self.null!r}; give a column "
-                "a NULL of its own, as wide as its field"
+                f"invalid NULL {self.null!r}: expected one character, which fills the field. For a "
+                "longer text, set NULL of each column to a text as wide as its field"
             )
             raise LoadRefused(what=what, reason=reason)
         return LineParser(

@@ -121,7 +121,7 @@ class CompiledReader:
             # Load from the cache, and compile the kernels that the subprocess did not.
             self.warm_up()
         except Exception:  # noqa: BLE001 - the exact reader reads the same rows
-            _log.exception("the compiled reader of %s cannot be made", name)
+            _log.exception("Cannot compile the reader of %s", name)
             return
         self.is_ready = True
         _log.info("the compiled reader of %s took %.1f s", name, clock.monotonic() - began)

@@ -160,7 +160,7 @@ def find_new_files(pattern: str, after: str = "") -> Sequence[InputFile]:
 
 
 def find_file(path: str) -> InputFile | None:
-    """Return the local file or object of exactly this absolute path or URL, None if there is none.
+    """Return the local file or object at this absolute path or URL, or None if it does not exist.
 
     Raises:
         PhaseFailed: If the store fails, or the path is no regular file.

@@ -168,7 +168,7 @@ PARSER_PREPARE_ROLES = ("server", "columns", "plan", "returns")
 RETURN_TYPE_ROLES = ("server", "columns", "plan", "arguments", "returns")
 PARAMETER_TYPE_ROLES = ("server", "parameters")
 
-# Roles and their words. A parameter has the first role of which its name contains a word.
+# Words that indicate a role. A parameter has the first role whose words occur in its name.
 _ROLE_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("output_lengths", ("out", "len")),
     ("input_lengths", ("len",)),

@@ -89,7 +89,7 @@ class ProgressPage:
 class _WorkerState:
     page: ProgressPage | None = None
     limits = UserCodeLimits()
-    # By thread ID, because a `Prefetcher` runs earlier steps on another thread.
+    # Labels by thread ID, because a `Prefetcher` runs earlier steps on another thread.
     labels: ClassVar[dict[int, bytes]] = {}
     lock = threading.Lock()
 

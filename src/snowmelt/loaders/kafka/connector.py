@@ -1,4 +1,4 @@
-"""Streams topics into tables, row by row, each partition through a channel of its own.
+"""Streams topics into tables, row by row, each partition through its own channel.
 
 Partition 1 of topic T is written through channel `T:P1`, whose offset token is the offset of the last
 message. A new process resumes after the committed offset, so a crash neither loses nor duplicates a row.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from snowmelt.client.client import Client
 
 _LOG = logging.getLogger(__name__)
-# The interval at which new partitions are found.
+# Interval between two searches for new partitions.
 _PARTITION_CHECK_INTERVAL_S = 300.0
 # Added to the timeout of the brokers.
 _BROKER_RETRY_DELAY_S = 5.0
@@ -112,7 +112,8 @@ class KafkaConnector:
         self._clock = clock
         self._on_rejected = on_rejected
         self._channels: dict[TopicPlace, Channel] = {}
-        # Channels of end offsets, with the last one that was inserted.
+        # For each partition: the channel of its end offsets, and the last end offset that was
+        # inserted.
         self._end_channels: dict[TopicPlace, tuple[Channel, int]] = {}
         self._lag_report_at = 0.0
         self._buffers: dict[TopicPlace, _MessageBuffer] = {}
@@ -269,7 +270,8 @@ class KafkaConnector:
             if self._options.on_new_source != "restart":
                 raise KafkaSourceConflict(topic=topic, reason=difference)
             _LOG.warning("Topic %s starts from its beginning: %s.", topic, difference)
-            # Before the identity is written, so that a crash in between repeats this.
+            # Reset the channels before the identity is written: after a crash in between, the next
+            # start repeats this.
             for place in places:
                 if place.topic == topic:
                     self._open_channel(place, _BEFORE_FIRST_OFFSET)
@@ -312,7 +314,7 @@ class KafkaConnector:
                     token = str(end_offset)
                     channel.insert_all_or_rejected([], (token, token), lambda _: [])
             except (ChannelFenced, ChannelInvalid, BufferFull) as error:
-                # The offset is opened and stored again at the next interval.
+                # The next interval opens the channel again and stores the offset.
                 _LOG.info("End offset of %s was not stored: %s", place, error)
                 self._end_channels.pop(place, None)
                 continue
@@ -332,7 +334,7 @@ class KafkaConnector:
 
     def _flush_buffers(self, reader: MessageReader, *, flush_all: bool = False) -> None:
         options, now = self._options, self._clock.monotonic()
-        # All partitions together, so that their rows are uploaded in one blob.
+        # Flush all partitions together, so that their rows are uploaded in one blob.
         flush_all = flush_all or any(
             each.retry_at is None and now - each.since >= options.buffer_seconds
             for each in self._buffers.values()

@@ -1,6 +1,6 @@
 """Settings of a connector by name: ours, and those of Snowflake's connector and Kafka Connect.
 
-A setting that means nothing here is rejected by name, except for those in `WITHOUT_EFFECT`.
+Settings without a meaning in Snowmelt are rejected by name, except those in `WITHOUT_EFFECT`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from snowmelt.loaders.kafka.stream_options import (
     RegistryOptions,
 )
 
-# Settings of Snowflake's connector and of Kafka Connect that change nothing here, with the reason.
+# Settings of Snowflake's connector and of Kafka Connect without effect, with the reason.
 WITHOUT_EFFECT = {
     "connector.class": "there is one kind of connector",
     "tasks.max": "members of a group share the partitions: start more processes",

@@ -92,7 +92,7 @@ def run_frames(
     """
     ends = _fetch_frame_end_offsets(options) if once else None
     if ends is not None and not any(ends.values()):
-        return  # no partition has ever had a message
+        return  # No partition has ever had a message.
     text = options.build_copy_statement(runner.parallelism, ends)
     patience = Backoff(
         math.inf, context.clock, initial_delay_s=_INITIAL_BACKOFF_S, max_delay_s=_MAX_BACKOFF_S

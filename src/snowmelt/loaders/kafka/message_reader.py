@@ -1,4 +1,4 @@
-"""Messages of many partitions: assigned by hand with start offsets, or shared within a consumer group."""
+"""Reader of messages: partitions with start offsets, or partitions shared in a consumer group."""
 
 from __future__ import annotations
 

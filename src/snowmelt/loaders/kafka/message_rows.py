@@ -1,4 +1,4 @@
-"""Messages as rows: the fields of the value, the key, and RECORD_METADATA as Snowflake has it."""
+"""Messages as rows: the fields of the value, the key, and RECORD_METADATA in Snowflake's form."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class MessageRowBuilder:
     def make_row(
         self, message: ck.Message, push_time_ms: int, *, with_metadata: bool
     ) -> dict[str, Any] | None:
-        """Return the row of a message, or None for one that is skipped.
+        """Return the row of a message, or None for a skipped message.
 
         Raises:
             MessageInvalid: If key or value cannot be decoded.
@@ -169,7 +169,7 @@ def make_record_metadata(
         found["schema_id"] = schema_id
     headers: dict[str, object] = {}
     for name, data in list_headers(message):
-        # Of several headers with one name the last one counts, as in the original.
+        # If several headers have one name, the last one applies, as in Snowflake's connector.
         headers[name] = data if data is None else _to_document(_decode_if_text(data))
     if headers:
         found["headers"] = headers

@@ -203,7 +203,7 @@ def _load_references(
 
 def _define_avro_types(schema: RegisteredSchema, named: dict[str, Any]) -> None:
     text = json.loads(schema.text)
-    # Two schemas may use the same third one.
+    # Two schemas may refer to the same third schema.
     if _find_avro_name(text) not in named:
         fastavro.parse_schema(text, named_schemas=named)
 

@@ -20,10 +20,11 @@ from snowmelt.loaders.kafka.message_rows import MessageInvalid
 from snowmelt.loaders.kafka.stream_options import RegistryOptions
 
 _REQUEST_TIMEOUT_S = 10.0
-# The connector's thread waits for a response this long. Later attempts of the partition look again.
+# Maximum wait of the connector's thread for a response. Later attempts of the partition check for
+# the response again.
 _RESPONSE_WAIT_S = 0.5
 _INITIAL_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 30.0
-# Messages with the same missing ID cause one request in this time.
+# Messages with the same missing ID cause at most one request within this time.
 _MISSING_ID_CACHE_S = 10.0
 # A producer of invalid messages must not fill the memory with missing IDs.
 _MAX_MISSING_IDS = 10_000
@@ -33,7 +34,7 @@ _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 
 class SchemaReference(NamedTuple):
-    """A schema that another schema uses, and the name under which it uses it."""
+    """Reference from a schema to another one: its name there, and the subject and version."""
 
     name: str
     subject: str
@@ -56,8 +57,8 @@ class _RegistryFailure(Exception):
 class SchemaRegistry:
     """Client of a registry, for one thread. URLs separated by commas are tried in order.
 
-    Requests run in threads of their own, so that a registry that hangs does not stop other topics. After
-    a failure, new requests are sent after a growing delay (0.5 s to 30 s).
+    Requests run in separate threads, so that an unresponsive registry does not block other topics.
+    After a failure, new requests are sent after a growing delay (0.5 s to 30 s).
     """
 
     def __init__(self, options: RegistryOptions, clock: Clock | None = None) -> None:

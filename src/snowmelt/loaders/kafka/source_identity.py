@@ -23,7 +23,7 @@ _NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
-    """IDs of a cluster and a topic; None for an ID that the brokers do not have."""
+    """IDs of a cluster and a topic. An ID is None if the brokers do not report it."""
 
     cluster_id: str | None
     topic_id: str | None = None
@@ -39,7 +39,7 @@ class SourceIdentity:
         return cls(parts.get("cluster") or None, parts.get("topic") or None)
 
     def find_difference(self, current: SourceIdentity) -> str | None:
-        """Return why the current source is not this one; None if it may be the same."""
+        """Return how the current source differs from this one, or None if it may be the same."""
         for kind, before, now in (
             ("cluster", self.cluster_id, current.cluster_id),
             ("topic", self.topic_id, current.topic_id),

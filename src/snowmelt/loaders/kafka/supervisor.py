@@ -117,7 +117,7 @@ def _read_section(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _check_targets(connectors: Sequence[ConnectorSettings]) -> None:
-    """Reject two connectors that would fence each other without end."""
+    """Reject two connectors that would repeatedly fence each other."""
     owners: dict[tuple[str, str], str] = {}
     for each in connectors:
         for topic in each.options.topics:
@@ -129,7 +129,7 @@ def _check_targets(connectors: Sequence[ConnectorSettings]) -> None:
 
 
 class KafkaSupervisor:
-    """Runs each connector in a thread of its own. A connector that fails is restarted after a delay.
+    """Runs each connector in its own thread. Restarts a failed connector after a delay.
 
     Args:
         settings: The connectors.

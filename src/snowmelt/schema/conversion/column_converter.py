@@ -223,7 +223,7 @@ class ColumnConverter:
         array, refused = self._convert_unpacked(packed.to_python_values())
         if refused:
             raise InternalError(
-                f"Values were taken that column {self.column.display_name} refuses."
+                f"Column {self.column.display_name} rejects values that passed its check."
             )
         return array
 

@@ -1,7 +1,8 @@
 """Default values of columns: from their text in the schema to stored and native values.
 
-`Column.default` is text that converts to the value by the strict rules, or CURRENT_TIMESTAMP. Writers
-of all kinds use this module, so a row that lacks a column gets the same value in each way.
+`Column.default` is text that converts to the value by the strict rules, or CURRENT_TIMESTAMP.
+Writers of all kinds use this module, so a row that lacks a column gets the same value from every
+writer.
 """
 
 from __future__ import annotations

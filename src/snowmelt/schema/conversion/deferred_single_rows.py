@@ -126,7 +126,7 @@ class FastRowChecker:
             array, refused = converter.convert(values)
             if refused:
                 name = converter.column.display_name
-                raise InternalError(f"A row was taken that column {name} refuses.")
+                raise InternalError(f"Column {name} rejects a row that passed its check.")
             arrays.append(array)
         return pa.Table.from_arrays(arrays, schema=chunk_arrow_schema(self.schema))
 

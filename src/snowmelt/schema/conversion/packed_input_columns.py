@@ -1,8 +1,7 @@
 """Columns of common values, packed as bytes: a call only checks values, and a flush converts them.
 
-A flush converts the bytes of many calls to one array, mostly without holding the interpreter's
-lock. It cannot reject values, so only values that are certainly valid are packed. Functions return
-None if validity is not certain.
+A flush converts the bytes of many calls to one array in native code. It cannot reject values, so
+only values that are certainly valid are packed. Functions return None if validity is not certain.
 
 msgspec writes a list of floats, booleans or timestamps in a few nanoseconds per value, as records
 of one size that NumPy reads as an array. It rejects subclasses, except members of enumerations,

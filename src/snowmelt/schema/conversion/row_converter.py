@@ -424,7 +424,7 @@ class RowConverter:
             fields: dict[str, Any] = error.fields
             names = ("extra_columns", "missing_not_null", "null_for_not_null")
             return RowError(row_index, row, error, *map(fields.get, names))
-        raise InternalError(f"row {row_index} was refused by a column but is valid")
+        raise InternalError(f"A column rejected row {row_index}, but the row is valid.")
 
 
 def _pack_with_default(
@@ -442,8 +442,8 @@ def _pack_with_default(
 class DeferredRows:
     """Packed rows of one or more calls. `size_bytes` is an estimate.
 
-    A flush converts them to one table, mostly without the interpreter lock. The fixed cost of a
-    conversion therefore occurs once per flush, not once per call.
+    A flush converts them to one table. The fixed cost of a conversion therefore occurs once per
+    flush, not once per call.
     """
 
     __slots__ = ("columns", "form", "rows", "size_bytes")

@@ -30,7 +30,7 @@ from snowmelt.select.vectors import BatchRow, ColumnBatch, TimestampVector, Valu
 
 @runtime_checkable
 class NamedFieldRow(Protocol):
-    """Record that has field names of its own (JSON)."""
+    """Record with its own field names (JSON)."""
 
     def field_names(self) -> Sequence[str]:
         """Return the names of all fields, in order."""

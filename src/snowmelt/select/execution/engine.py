@@ -1,9 +1,9 @@
 """Query engine: schedules blocks on workers, feeds results to the sink, streams payloads.
 
 Results reach the sink in object order. The workers read the object if its source supports
-concurrent reads; otherwise, the thread that iterates over the payloads reads it. Each query has a
-few blocks in flight (`blocks_in_flight`) in a FIFO worker pool that all executions of the process
-share. A client that reads slowly delays only its own query.
+concurrent reads; otherwise, the thread that iterates over the payloads reads it. Each query has up
+to `blocks_in_flight` blocks in a FIFO worker pool. All executions of the process share the pool. A
+client that reads slowly delays only its own query.
 
 The payload cutter ends each payload at the end of a record, within the frame size limit.
 """
@@ -100,7 +100,7 @@ class PayloadCutter:
             if end > at:
                 self._append(output[at:end])
             elif not self._buffered_bytes:
-                end = at + self._max_payload_bytes  # a record longer than a payload
+                end = at + self._max_payload_bytes  # The record is longer than a payload.
                 self._append(output[at:end])
             else:
                 end = at

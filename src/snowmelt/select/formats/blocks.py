@@ -45,7 +45,7 @@ def resolve_scan_range(
 
     Raises:
         SelectError: If the range is invalid or starts after the object's end, or if the object is
-            compressed or a pipe, so that its records have no offsets.
+            compressed or a pipe.
     """
     if scan_range is None:
         return WHOLE_OBJECT

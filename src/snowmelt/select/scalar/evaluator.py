@@ -244,7 +244,8 @@ def _evaluate_call(node: CallExpr, row: RecordView | None, context: EvaluationCo
 def _reject_unbound_node(
     node: AggregateExpr | NameRef | StarExpr, _row: RecordView | None, _context: EvaluationContext
 ) -> object:
-    raise SelectError("InvalidQuery", f"{type(node).__name__} has no value in a single record")
+    kind = type(node).__name__
+    raise SelectError("InvalidQuery", f"cannot evaluate {kind} in one record: bind the query first")
 
 
 _EVALUATORS: dict[type, Callable[[Any, RecordView | None, EvaluationContext], object]] = {

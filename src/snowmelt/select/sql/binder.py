@@ -187,8 +187,8 @@ class _StatementBinder:
             return query
         if self._dialect is Dialect.CEPH and query.limit is not None and not query.group_by:
             message = (
-                "LIMIT is not supported with an aggregate: Ceph limits the records that are read, SQL "
-                "those that are returned; remove LIMIT"
+                "LIMIT is not supported with an aggregate: Ceph limits the records read, and SQL "
+                "limits the records returned; remove LIMIT"
             )
             at = query.aggregates[0].at if query.aggregates else 0
             raise self._names.make_error("UnsupportedSyntax", message, at)

@@ -240,8 +240,8 @@ class ExpressionParser:
         joins = self._tokens.is_at("AND", "OR")
         if joins and self._tokens.dialect is Dialect.CEPH:
             message = (
-                f"Ceph's NOT negates what follows {self._tokens.current}, too; write NOT (…) for "
-                f"all of it, or (NOT …) {self._tokens.current} … for the first condition alone"
+                f"Ceph's NOT also negates the condition after {self._tokens.current}; write NOT (…) "
+                f"for both, or (NOT …) {self._tokens.current} … for the first condition alone"
             )
             raise self._tokens.make_error("UnsupportedSyntax", message, not_token)
 

@@ -213,8 +213,8 @@ class TokenStream:
     def is_at_name(self) -> bool:
         """Return True if the next token is an unquoted name.
 
-        Accepts a reserved word next to a hyphen (`order-date`): it may be part of a header name, which
-        only the binder knows.
+        Accepts a reserved word next to a hyphen (`order-date`): it may be part of a header name,
+        which only the binder can resolve.
         """
         token = self.current
         if token.kind is not SelectTokenKind.WORD:

@@ -43,7 +43,7 @@ def check_options(options: Mapping[str, str], supported: frozenset[str], operati
         names = ", ".join(sorted(supported | LOCATION_OPTIONS - {"path"}))
         raise LoadRefused(
             what=f"Option {', '.join(unknown)}",
-            reason=f"{operation} with the format {FORMAT} has the options {names}",
+            reason=f"{operation} with the format {FORMAT} has no such option. Valid options: {names}",
         )
 
 

@@ -49,8 +49,8 @@ class StreamPosition:
 
     `watermark`, `rows` and `replaced` (rows in files that other engines have replaced) are the
     values at that native commit. They serve to verify that the rows between two positions are
-    complete. `base` is the metadata file of the snapshot of which the first `files` files were
-    read. It is None after all of them were read.
+    complete. `base` is the metadata file of a snapshot whose first `files` files were read. It is
+    None after all of them were read.
     """
 
     seq: int
@@ -293,7 +293,7 @@ def find_new_load_files(
         raise _make_rows_missing_error(
             streamed_table.table.name,
             f"expected {wanted:,} rows of loads in native commits {start.native + 1} to {end.native}, "
-            f"found {sum(file.rows for file in files):,}: a compaction joined the other rows with "
+            f"found {sum(file.rows for file in files):,}: a compaction merged the other rows with "
             "older ones",
         )
     return StreamIncrement(tuple(files), ())
@@ -354,7 +354,7 @@ def _list_migration_files(
             raise _make_rows_missing_error(
                 streamed_table.table.name,
                 f"expected {wanted:,} rows in the files of migration {run.run_id}, found {there:,}: a "
-                "compaction joined the other rows with older ones",
+                "compaction merged the other rows with older ones",
             )
     return [file for run in runs for file in by_run[run.run_id]]
 

@@ -141,7 +141,7 @@ def commit_write(
     if clock.now() - target.began_at > _MAX_WRITE_DURATION:
         raise LoadRefused(
             what=f"The write to {target.table}",
-            reason="it took more than 20 hours, and its first files may be cleaned away",
+            reason="it took more than 20 hours, so its first files may be deleted. Write less data at a time",
         )
     try:
         run_as_load(

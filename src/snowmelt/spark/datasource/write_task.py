@@ -1,7 +1,7 @@
 """Write task: writes rows of a DataFrame to native files, in Python on an executor.
 
-A task may run more than once, even concurrently. Each attempt writes files of its own. Only the
-files of results that reach the driver are committed.
+A task may run more than once, even concurrently. Each attempt writes its own files. Only the files
+of results that reach the driver are committed.
 """
 
 from __future__ import annotations
@@ -165,11 +165,11 @@ def write_native_files(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Wr
 def _resolve_timezone(plan: WritePlan, schema: pa.Schema) -> tzinfo:
     """Return the session's time zone if the task can determine it, else UTC.
 
-    A task knows the zone if it is set explicitly in Spark, or if a column has a zoned timestamp
-    type.
+    A task can determine the zone if Spark's configuration sets it, or if a column has a zoned
+    timestamp type.
 
     Raises:
-        LoadFailed: If Python does not know the zone.
+        LoadFailed: If Python has no zone of this name.
     """
     context = TaskContext.get()
     named = plan.zone or (context and context.getLocalProperty("spark.sql.session.timeZone"))

@@ -297,7 +297,7 @@ def bind_arguments(
     named = False
     for at, each in enumerate(call_arguments):
         if each.name is None and named:
-            raise malformed("arguments by position come before those by name")
+            raise malformed("positional arguments must precede named arguments")
         named = named or each.name is not None
         place = at if each.name is None else places.get(each.name.upper())
         if place is None:

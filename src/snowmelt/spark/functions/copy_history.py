@@ -12,7 +12,7 @@ from snowmelt.spark.functions.call_rewriter import CallArgument, FunctionCall
 from snowmelt.spark.sql.cursor import FULL_NAME_PARTS
 
 _ARGUMENTS = ("TABLE_NAME", "START_TIME", "END_TIME")
-# Units of Snowflake's DATEADD that Spark's lacks in the plural and in quotes.
+# Units of DATEADD. Snowflake accepts them in the plural and in quotes, but Spark does not.
 _UNITS = frozenset({"YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"})
 _QUERY = """(SELECT file_name AS FILE_NAME, end_time AS LAST_LOAD_TIME,
   CASE status WHEN 'LOADED' THEN 'Loaded' WHEN 'PARTIALLY_LOADED' THEN 'Partially loaded'

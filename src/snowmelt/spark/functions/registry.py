@@ -396,7 +396,7 @@ class SparkFunctions:
         if volatile and str(self._spark.conf.get("spark.speculation", "false")).lower() == "true":
             warnings.warn(
                 f"spark.speculation is on: Spark may call {definition.name}, which is VOLATILE, twice "
-                "for the same rows; a service that knows batches by their ids works once.",
+                "for the same rows. Make the service detect repeated batch IDs, or disable speculation.",
                 stacklevel=4,
             )
         plan = self._make_call_plan(definition, caller)

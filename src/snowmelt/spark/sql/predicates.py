@@ -139,8 +139,8 @@ def extract_exact_predicates(
     if query.is_opaque or select is None or select is not whole or _has_other_clauses(select):
         raise Unsupported(
             what="This condition",
-            instead="`where` takes comparisons of columns with constants; say the rest by "
-            "`.where()` of the DataFrame",
+            instead="`where` accepts only comparisons of columns with constants; apply other "
+            "conditions with `.where()` of the DataFrame",
         )
     scope = _make_scope(query, select, reference, lambda _: columns, is_utc=True)
     found = []
@@ -150,8 +150,8 @@ def extract_exact_predicates(
         if predicate is None:
             raise Unsupported(
                 what=f"The condition {condition.sql(dialect=DIALECT)}",
-                instead="`where` takes comparisons of columns with constants; say the rest by "
-                "`.where()` of the DataFrame",
+                instead="`where` accepts only comparisons of columns with constants; apply other "
+                "conditions with `.where()` of the DataFrame",
             )
         found.append(predicate)
     return found

@@ -1,10 +1,10 @@
 """Table references of a query with their positions in the text, and the columns that it needs.
 
 Spark runs the user's text with the table names replaced in place, because regenerating the text
-could lose a part. Names, strings and comments are those of the tokens: a name of the syntax tree of
-sqlglot that is not at a token is not used. Queries that sqlglot cannot analyze read all columns,
-without pruning. The needed columns come from the tokens, too: for a column with the name of a function
-(`user`, `date`), the tree has no column.
+could lose a part. The tokens determine names, strings and comments. A name in sqlglot's syntax tree
+is ignored unless a token is at its position. Queries that sqlglot cannot analyze read all columns,
+without pruning. The needed columns also come from the tokens: for a column with the name of a
+function (`user`, `date`), the tree has no column.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def parse_statement(tokens: Sequence[SqlToken]) -> exp.Expr | None:
     # sqlglot logs a warning for other statements and does not parse them.
     if tokens[first].unquoted not in _QUERY_KEYWORDS:
         return None
-    # sqlglot has other rules for comments, and comments of its own.
+    # The comment syntax of sqlglot differs from that of Spark.
     try:
         trees = sqlglot.parse(prepare_for_sqlglot(tokens[first:]), dialect=DIALECT)
     except (SqlglotError, RecursionError):

@@ -1,7 +1,7 @@
-"""VALUES whose rows differ in type, as one query for each combination of types.
+"""Split of VALUES whose rows differ in type into one query per combination of types.
 
-Spark converts the values of a column to one common type before anything else sees them. That changes them:
-beside the DOUBLE 1e0, the integer 9007199254740993 becomes 9007199254740992.
+Spark first converts the values of a column to one common type, which can change them. For example,
+in a column with the DOUBLE 1e0, the integer 9007199254740993 becomes 9007199254740992.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pyspark.sql import types as st
 from snowmelt.catalog.sql.cursor import is_at_end
 from snowmelt.spark.sql.cursor import SparkCursor
 
-# Digits before and after the point, or the name of another type. None is NULL, which has any type.
+# For a number, the digits before and after the point. Otherwise, the name of the type. None is the
+# type of NULL, which fits every type.
 ValueType = tuple[int, int] | str | None
 
 _MAX_DIGITS = 38
@@ -30,9 +31,10 @@ _INTEGER_DIGITS: dict[type[st.DataType], int] = {
 
 
 def split_by_types(query: str, describe: Callable[[str], st.StructType]) -> list[str]:
-    """Return queries that together have the rows of `query`, which begins with VALUES or is any other query.
+    """Return queries that together have the rows of `query`.
 
-    A column has one type in each of them, or numeric types whose common type holds all digits.
+    Splits a query that consists of VALUES, and returns any other query unchanged. In each result, a
+    column has one type, or numeric types whose common type holds all digits.
 
     Args:
         query: The text of the query.
@@ -49,7 +51,7 @@ def split_by_types(query: str, describe: Callable[[str], st.StructType]) -> list
 
 
 def _parse_rows(query: str) -> list[list[str]]:
-    """Return the texts of the values by row, or an empty list if the query has something else too."""
+    """Return the texts of the values by row, or an empty list if the query is not only VALUES."""
     cursor = SparkCursor(query)
     if not cursor.accept("VALUES"):
         return []
@@ -65,7 +67,7 @@ def _find_types(
 ) -> list[list[ValueType]]:
     types: dict[str, ValueType] = {}
     unknown: list[str] = []
-    # Spark needs milliseconds for each text that it describes. Only its own rules can tell other types.
+    # Spark takes milliseconds to describe a text, so request only the types that are not evident.
     for text in {text: None for values in rows for text in values}:
         try:
             types[text] = _read_literal_type(text)
@@ -79,7 +81,7 @@ def _find_types(
 
 
 class _NotLiteral(Exception):
-    """Only Spark knows the type."""
+    """Raised if only Spark can determine the type."""
 
 
 def _read_literal_type(text: str) -> ValueType:
@@ -112,7 +114,7 @@ def _to_value_type(kind: st.DataType) -> ValueType:
 
 
 def _widen_numbers(column: Iterable[ValueType]) -> list[ValueType]:
-    """Return the types with one type for all numbers, if it holds the digits of each of them."""
+    """Return the types, with all numeric types replaced by their common type if it holds all digits."""
     types = list(column)
     numbers = [each for each in types if isinstance(each, tuple)]
     if numbers:

@@ -61,7 +61,7 @@ _warm_up_began = threading.Event()
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Load the same in this thread. Errors are only logged, because the first query raises them."""
+    """Do the work of `start_warm_up` in this thread. Only log errors: the first query raises them."""
     try:
         import_module("snowmelt.table.iceberg")
 

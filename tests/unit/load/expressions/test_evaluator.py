@@ -98,13 +98,13 @@ def test_an_expression_is_computed_and_converted_to_its_column(
 @pytest.mark.parametrize(
     ("sql", "reason"),
     [
-        ("(SELECT 1)", "columns of its row alone"),
+        ("(SELECT 1)", "only the columns of its row"),
         ("s FROM t", "not one expression"),
         ("s, n", "not one expression"),
         ("s; DROP TABLE x", "not one expression"),
-        ("sum(n)", "columns of its row alone"),
-        ("row_number() OVER ()", "columns of its row alone"),
-        ("unnest([1, 2])", "columns of its row alone|not available"),
+        ("sum(n)", "only the columns of its row"),
+        ("row_number() OVER ()", "only the columns of its row"),
+        ("unnest([1, 2])", "only the columns of its row|not available"),
         ("nothing", "unknown parsed column NOTHING; valid columns: S, N, M"),
         ("other.s", "column names have one part"),
         ("current_setting('memory_limit')", "not available"),
@@ -112,7 +112,7 @@ def test_an_expression_is_computed_and_converted_to_its_column(
         ("read_text('/etc/passwd')", "read_text"),
         ("no_such_function(s)", "no_such_function"),
         ("upper(", "cannot be understood"),
-        ("*", "columns of its row alone"),
+        ("*", "only the columns of its row"),
         ("(" * 5000 + "s" + ")" * 5000, "nested too deeply"),
     ],
 )

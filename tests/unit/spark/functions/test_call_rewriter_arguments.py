@@ -69,7 +69,7 @@ def test_names_find_their_places_in_any_case() -> None:
         (given("1", C="2"), "B is missing"),
         (
             [CallArgument("1", "A"), CallArgument("2")],
-            "arguments by position come before those by name",
+            "positional arguments must precede named arguments",
         ),
     ],
 )
