@@ -167,7 +167,7 @@ OPERATORS = [
 
 CASTS = [
     ("`VARCHAR`", "5::VARCHAR || '!'", "5!"),
-    ("`VARCHAR(n)`: n octets, no part of a character", "'été'::VARCHAR(2)", "é"),
+    ("`VARCHAR(n)`: at most n octets, whole characters only", "'été'::VARCHAR(2)", "é"),
     ("`INTEGER`, `INT`, `BIGINT`, `SMALLINT`", "'12'::INT + 2.5::INT", "15"),
     ("`NUMERIC(p,s)`, `DECIMAL`, `NUMBER`", "'1.005'::NUMERIC(5,2)", "1.01"),
     ("`NUMERIC`: 37 digits, 15 after the point", "1::NUMERIC", "1.000000000000000"),
@@ -258,15 +258,15 @@ READS = [
 
 # Template, a text that it rejects, and the reason.
 MISREADS = [
-    ("YYYYMMDD", "2021111", "seven digits; a number beside another has all its digits"),
-    ("DD MONTH YYYY", "5 Maybe 2024", "no month"),
-    ("DD MONTH YYYY", "5 Mar 2024", "MONTH is the whole name"),
-    ("YYYY-MM-DD", "2024-02-30", "no such day"),
-    ("YYYY-DDD", "2023-366", "no such day"),
-    ("YYYY-MM-DD", "2024-02-03 x", "text behind"),
+    ("YYYYMMDD", "2021111", "seven digits; adjacent numbers require all digits"),
+    ("DD MONTH YYYY", "5 Maybe 2024", "Maybe is not a month"),
+    ("DD MONTH YYYY", "5 Mar 2024", "MONTH requires the full name of the month"),
+    ("YYYY-MM-DD", "2024-02-30", "February 2024 has 29 days"),
+    ("YYYY-DDD", "2023-366", "2023 has 365 days"),
+    ("YYYY-MM-DD", "2024-02-03 x", "text follows the date"),
     ("YYYY-MM-DD", "24-02-03", "YYYY has four digits"),
-    ("YYYY HH12 AM", "2024 13 AM", "no hour of twelve"),
-    ("YYYY HH24:MI", "2024 24:00", "no such time"),
+    ("YYYY HH12 AM", "2024 13 AM", "HH12 requires 1 to 12"),
+    ("YYYY HH24:MI", "2024 24:00", "hours are 0 to 23"),
 ]
 
 MODIFIERS = [

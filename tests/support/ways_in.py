@@ -313,22 +313,22 @@ _TIMES = TIMESTAMP_TYPES | {LogicalType.DATE, LogicalType.TIME}
 DIFFERENCES: list[tuple[tuple[str, ...], str, Callable[[Column, object], bool]]] = [
     (
         ("COPY CSV", "COPY JSON"),
-        "A number with a fraction is rejected by a column of whole numbers, not rounded.",
+        "A column of whole numbers rejects a number with a fraction, and does not round it.",
         lambda column, _: column.kind is LogicalType.FIXED and not column.scale,
     ),
     (
         ("COPY CSV", "COPY JSON"),
-        "Text as a date or time has Vertica's forms, and no integers since 1970.",
+        "Text is read as a date or time in Vertica's formats, without integers since 1970.",
         lambda column, value: column.kind in _TIMES and isinstance(value, str | int),
     ),
     (
         ("COPY CSV", "COPY JSON"),
-        "Digits of bytes may begin with `0x`.",
+        "Hexadecimal digits may begin with `0x`.",
         lambda column, value: column.kind is LogicalType.BINARY and isinstance(value, str),
     ),
     (
         ("COPY JSON",),
-        "Text in a VARIANT, ARRAY or OBJECT is a text, and is not read as JSON.",
+        "Text in a VARIANT, ARRAY or OBJECT is stored as a string, and is not read as JSON.",
         lambda column, value: column.kind in SEMI_STRUCTURED_TYPES and isinstance(value, str),
     ),
     (
@@ -338,7 +338,7 @@ DIFFERENCES: list[tuple[tuple[str, ...], str, Callable[[Column, object], bool]]]
     ),
     (
         ("COPY CSV",),
-        "A blank text is no ARRAY.",
+        "A text of blanks is rejected by ARRAY.",
         lambda column, value: (
             column.kind is LogicalType.ARRAY and isinstance(value, str) and not value.strip()
         ),
@@ -392,7 +392,7 @@ KINDS: dict[str, object] = {
     "date": _MOMENT.date(),
     "time": _MOMENT.time(),
     "date with time": _MOMENT,
-    "the same with a zone": _MOMENT.replace(tzinfo=dt.UTC),
+    "date with time and zone": _MOMENT.replace(tzinfo=dt.UTC),
     "UUID": uuid.UUID(int=1),
 }
 
