@@ -292,7 +292,8 @@ def record_hex_client(
         connection: Connection in a write transaction.
         path: Pipe path that the client requested.
         token: ID of the client's token.
-        since: Time of the first request with hexadecimal digits.
+        since: Time from which all requests of the client contain hexadecimal digits. It may be in
+            the future.
         expired_before: Delete the path's records older than this. Their tokens have expired.
     """
     old = (
