@@ -334,6 +334,10 @@ def _binary(form: str, text: str, data: str | None) -> tuple[str, str, str]:
     return form, text, "rejected" if data is None else f"0x{data}"
 
 
+def _code(cell: str) -> str:
+    return cell if "`" in cell else f"`{_escaped(cell)}`"
+
+
 def _rows(
     header: tuple[str, ...], lines: Sequence[tuple[str, ...]], plain: int | None = None
 ) -> list[str]:
@@ -341,7 +345,7 @@ def _rows(
     rows = [f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
     for line in lines:
         cells = [
-            cell if place == plain or "`" in cell else f"`{_escaped(cell)}`"
+            cell.replace("||", "\\|\\|") if place == plain else _code(cell)
             for place, cell in enumerate(line)
         ]
         rows.append(f"| {' | '.join(cells)} |")

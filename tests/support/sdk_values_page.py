@@ -76,7 +76,15 @@ VALUES: dict[str, Iterable[object]] = {
         np.float64(1),
     ],
     "`decimal.Decimal`": [Decimal("1.5"), Decimal("1.0")],
-    "`str` in a format of the column": ["1", "true", "ab", "2026-11-21", "10:30", "[1]", '{"a": 1}'],
+    "`str` in a format of the column": [
+        "1",
+        "true",
+        "ab",
+        "2026-11-21",
+        "10:30",
+        "[1]",
+        '{"a": 1}',
+    ],
     "`bytes`, `bytearray`, `memoryview` of bytes": [
         b"a",
         bytearray(b"a"),

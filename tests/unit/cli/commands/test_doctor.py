@@ -167,7 +167,7 @@ def test_what_a_service_would_not_start_with_is_found_before(
     assert ended.returncode == 1
     for told in (
         "Unknown setting SNOWMELT_FOO in the environment, ignored.\n",
-        "Setting s3_port: clients on other machines",
+        "Setting s3_port: clients upload to the S3 endpoint",
         "Setting metrics_token_file: nowhere cannot be read",
         "Give a folder, or an address that begins with s3://",
         "Set AZURE_STORAGE_ACCOUNT_NAME",
