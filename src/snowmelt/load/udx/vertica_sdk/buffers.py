@@ -65,7 +65,10 @@ class InputBuffer:
         if encoding == self._encoding:
             return
         if self._encoding is not None or self.consumed:
-            raise BufferMisused("setEncoding() was called after the first read")
+            raise BufferMisused(
+                "setEncoding() was called after the first read, or with a second encoding. Call it once,"
+                " before the first read"
+            )
         self._decoder = codecs.getincrementaldecoder(str(encoding))()
         self._encoding = encoding
         raw, self._window = self._window, ""
