@@ -225,9 +225,9 @@ class SoakHarness(CrashHarness):
         for process in (copier, migrator, maintainer):
             process.kill()
             process.wait()
-        self._wait_for_success(self._start_copy(), self._start_migration(_TABLE_SQL, "local"))
-        # A maintainer exits silently while the lease of a killed one is valid, so wait until it expires.
+        # A migrator or maintainer exits silently while the lease of a killed one is valid.
         self._clock.sleep(self.settings.lease_s)
+        self._wait_for_success(self._start_copy(), self._start_migration(_TABLE_SQL, "local"))
         self._wait_for_success(self._start_maintenance())
         streamed = self._finish_loader(loader)
         for reader in readers:
