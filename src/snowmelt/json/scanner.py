@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# One loop is one compiled function; numba infers the types.
+# Each kernel is one long function. Functions that only kernels call have no annotations, because
+# Numba infers the types.
 # ruff: noqa: ANN001, ANN202, C901, PLR0911, PLR0912, PLR0913, PLR0917
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable, assignment, possibly-undefined, redundant-expr"
 

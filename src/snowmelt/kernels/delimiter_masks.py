@@ -5,7 +5,7 @@ of a buffer that extends 64 bytes past its end, because an array parameter costs
 on each call.
 """
 
-# One loop is one compiled function; numba infers the types.
+# Functions that only kernels call have no annotations, because Numba infers the types.
 # ruff: noqa: ANN001, ANN202, ANN201, ARG001
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable"
 
@@ -41,8 +41,8 @@ class DelimiterSet(NamedTuple):
     quote: DelimiterPattern
     escape: DelimiterPattern
     comment: DelimiterPattern
-    # First bytes of record delimiter, field delimiter, quote and escape. The record delimiter
-    # stands for an undefined one.
+    # First bytes of record delimiter, field delimiter, quote and escape. The first byte of the
+    # record delimiter replaces an undefined one.
     first: tuple[np.uint8, np.uint8, np.uint8, np.uint8]
     quotes_anywhere: bool
     keeps_quotes: bool

@@ -226,7 +226,7 @@ class _SelectionParser:
             if is_symbol and token.text == "$":
                 parts.append(self._parse_field())
             elif token.kind is TokenKind.WORD and cursor.peek().text == ".":
-                # The alias of the location.
+                # Skip the alias of the location and the dot.
                 cursor.advance()
                 cursor.advance()
             elif token.kind is TokenKind.STRING:

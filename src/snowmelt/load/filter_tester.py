@@ -152,7 +152,11 @@ def _make_chunking(
 
 
 def _choose_cut_positions(data: bytes) -> list[int]:
-    """Return all positions. For long data: about 40 at equal distances, and the first line end."""
+    """Return all cut positions inside the data.
+
+    For more than `_MAX_CUTS` bytes, return `_MAX_CUTS` - 1 positions at equal distances, and those
+    next to the first line feed.
+    """
     if len(data) <= _MAX_CUTS:
         return list(range(1, len(data)))
     step = len(data) / _MAX_CUTS

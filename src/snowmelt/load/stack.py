@@ -293,7 +293,7 @@ class StepOutput(Generic[Item]):
         try:
             return next(items, _END_OF_ITEMS)
         except (GeneratorExit, KeyboardInterrupt, SystemExit) as error:
-            # In a worker process these come from user code, not from Ctrl-C.
+            # In a worker process, only user code raises these: Ctrl-C does not reach the process.
             if not shared_progress_page.is_isolated():
                 raise
             self._locator.raise_if_cancelled()

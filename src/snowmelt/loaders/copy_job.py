@@ -353,7 +353,7 @@ def prepare_copy(
                 connection,
                 table.table_id,
                 paths,
-                # Otherwise a watch would load a file without valid records repeatedly.
+                # Without this, a watch would load a file that has no valid records in every round.
                 with_rejected=listed_files is not None,
                 without_rejects=statement.validation == "RETURN_ALL_ERRORS",
             )

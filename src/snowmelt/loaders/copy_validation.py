@@ -82,7 +82,7 @@ def _read_file(
             if max_rows:
                 found.rows.append(block.rows)
                 rows += block.rows.num_rows
-            # Without a reference, the iterator ends its steps here.
+            # `break` closes the iterator, because nothing else refers to it. This ends its steps.
             if len(found.rejects) >= max_rejects or rows >= max_rows > 0:
                 break
     except (UserError, UnicodeError) as error:
@@ -91,7 +91,7 @@ def _read_file(
 
 
 class _Validator:
-    """Reads the files of one statement. User code runs in another process."""
+    """Reader of the files of one statement. User code runs in another process."""
 
     def __init__(
         self, context: CopyContext, statement: CopyStatement, prepared: PreparedCopy

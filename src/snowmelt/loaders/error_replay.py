@@ -285,7 +285,7 @@ class ErrorReplay:
         self._channel.insert_rows(list(taken.values()), str(batch_number))
         self._channel.flush()
         failpoints.hit_failpoint(failpoints.Failpoint.REPLAY_INSERTED)
-        # This row preserves the committed number if the channel expires with its token.
+        # If the channel expires with its token, this row shows that the batch is committed.
         self._write_markers(
             self._markers, table, batch_number, [(f"{_DONE_MARKER_PREFIX}{batch_number}", None)]
         )

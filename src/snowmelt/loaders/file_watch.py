@@ -43,8 +43,8 @@ _log = logging.getLogger("snowmelt.load")
 _FULL_LISTING_INTERVAL_S = 60.0
 _RETRY_DELAYS_S = (10.0, 60.0, 600.0)
 _LOOKUP_CHUNK = 1000
-# If the process dies repeatedly during loads, batches shrink to one file, and finally that file is
-# skipped.
+# Each load that did not end, because the process died, shifts the maximum number of files in a
+# batch by `_SHRINK_BITS`. After `_MAX_DEATHS` such loads, the only file of the last one is skipped.
 _SHRINK_BITS = 3
 _MAX_DEATHS = 10
 # Maximum fraction of time for listing a large folder.
@@ -104,7 +104,7 @@ class WatchJournal(Protocol):
 
 
 class MemoryJournal:
-    """Journal of a command, in memory: reports failed files."""
+    """Journal in memory, for a command. Reports failed files with `on_failure`."""
 
     load_name: str | None = None
 
@@ -162,7 +162,7 @@ class _Failure:
     at: dt.datetime
 
     def is_left_out(self, version: tuple[int | None, str | None], now: float) -> bool:
-        """Return True if it is too early to retry this version of the file."""
+        """Return True if this version of the file must not be retried yet."""
         return version == self.version and (self.retry_at is None or self.retry_at > now)
 
 
@@ -235,7 +235,11 @@ class FileWatch:
         return WatchStatus(len(waiting), min((each.seen_at for each in waiting), default=None))
 
     def wait_for_files(self, timeout_s: float) -> bool:
-        """Wait up to `timeout_s` for a new local file. Return False immediately without folder events."""
+        """Wait up to `timeout_s` for a new local file.
+
+        Returns:
+            False immediately if there are no folder events, otherwise True after the wait.
+        """
         if self._events is None:
             return False
         self._events.watch_new_folders()
@@ -544,13 +548,13 @@ class FileWatch:
         self._end_attempt(failed, loaded)
 
     def _end_attempt(self, failed: Sequence[PipeFileRecord], loaded: Sequence[str] = ()) -> None:
-        # Decrease the count slowly, because the file that killed the process may be in the next
-        # batch.
+        # Decrease the count by 2 only, because the next batch may contain the file that killed the
+        # process.
         self._attempts = max(self._attempts - 2, 0)
         self._journal.end_attempt(self._attempts, failed, loaded)
 
     def _give_up(self, path: str) -> None:
-        """Skip a file that has repeatedly killed the process."""
+        """Skip the only file of a load that killed the process (see `_MAX_DEATHS`)."""
         found = next((each for each in find_new_files(path) if each.path == path), InputFile(path))
         record = PipeFileRecord(
             path,

@@ -279,7 +279,7 @@ _CANCEL_TIMEOUT_S = 3.0
 
 
 class LocalTaskRunner:
-    """Runs portions in this process, and yields each result when it is available."""
+    """Runner of portions in this process. Yields each result when it is available."""
 
     parallelism = _MAX_PARALLEL_TASKS
 

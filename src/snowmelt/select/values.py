@@ -156,7 +156,7 @@ def normalize_zero(value: Decimal) -> Decimal:
 
 
 def format_decimal(value: Decimal) -> str:
-    """Return all digits of a decimal, without an exponent if it is between -60 and 60."""
+    """Return all digits of a decimal. Only exponents outside -60 to 60 are written."""
     exponent = value.as_tuple().exponent
     if (
         isinstance(exponent, int)

@@ -318,7 +318,8 @@ class DatetimeTemplateReader:
 
         Args:
             template: The template.
-            needs_date: Require a year and no day without a month. False: require a time of day.
+            needs_date: True: the template must have a year, and a month if it has a day. False: it
+                must have a time of day.
             needs_time: Include the time of day in the result of `bulk_pattern`.
 
         Raises:

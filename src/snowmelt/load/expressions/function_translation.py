@@ -687,7 +687,7 @@ def build_function_call(name: str, values: Sequence[TypedSql]) -> TypedSql:
         except ExpressionInvalid as error:
             reason = f": {error}"
             continue
-        # The result of integers is an integer.
+        # If all numbers are integers, a NUMERIC result is an INTEGER.
         has_numbers = "n" in overload.arguments
         numbers = [types.require_number(value) for value in values] if has_numbers else []
         whole = overload.type is ExprType.NUMERIC and all(

@@ -109,7 +109,7 @@ class UdxThread:
         return result
 
     def stop_running_call(self) -> bool:
-        """Ask a running call to stop. Return True if it stopped within 1 s."""
+        """Call `on_stop` to end a running call. Return True if the call ended within 1 s."""
         if not self.busy or self._abandoned:
             return not self.busy
         # `on_stop` is user code, so it may block.
@@ -216,7 +216,7 @@ def _match_arguments_to_roles(
     everything = list(range(len(roles)))
     try:
         parameters = list(inspect.signature(method).parameters.values())
-    except (TypeError, ValueError):  # An extension method has no signature.
+    except (TypeError, ValueError):  # A method of a C extension may have no signature.
         return everything
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return everything

@@ -1,4 +1,4 @@
-"""Settings of a connector by name: ours, and those of Snowflake's connector and Kafka Connect.
+"""Settings of a connector: names of Snowmelt, of Snowflake's connector and of Kafka Connect.
 
 Settings without a meaning in Snowmelt are rejected by name, except those in `WITHOUT_EFFECT`.
 """
@@ -181,7 +181,10 @@ def _complete_login(login: dict[str, Any]) -> ServiceLogin:
 
 
 def _apply_schematization(options: dict[str, Any]) -> None:
-    """Without schematization, the value goes to RECORD_CONTENT as one document."""
+    """Unless schematization is on, load each value as one document into RECORD_CONTENT.
+
+    Messages without a value then become rows.
+    """
     if not options.pop("is_schematized"):
         options.setdefault("content_column", "RECORD_CONTENT")
         options.setdefault("tombstones", "row")

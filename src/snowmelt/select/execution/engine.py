@@ -384,7 +384,7 @@ class SelectExecution:
         )
 
     def _iterate_block_results(self) -> Iterator[BlockResult]:
-        """Yield the results of the units in order. Workers process a few units ahead."""
+        """Yield the results of the units in order. Up to `_max_pending_units` are in progress."""
         units = self._records.read_units(self._job.query, all_fields=self._job.needs_all_fields)
         failure: Exception | None = None
         more = True
@@ -438,7 +438,7 @@ class SelectExecution:
 
     def _tear_down(self) -> None:
         pending, self._pending_results = list(self._pending_results), deque()
-        # Workers may still read the source.
+        # Wait for the running workers, because they may read the source.
         wait([future for _, future in pending if not future.cancel()])
         self._records.close()
         self._source.close()

@@ -83,7 +83,7 @@ class JsonLineColumns:
 
     @property
     def is_ceph(self) -> bool:
-        """True if paths are followed as in Ceph."""
+        """True if paths follow Ceph's rules for JSON."""
         return self._is_ceph
 
     def locate_values(

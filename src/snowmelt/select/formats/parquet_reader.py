@@ -386,7 +386,7 @@ class ParquetObjectReader:
         self, row_group_index: int, column_indexes: Sequence[int], leaf_indexes: list[int]
     ) -> Iterator[ParquetReadUnit]:
         try:
-            # A name may be that of several columns, or the path of a nested one.
+            # Select by index: several columns may share a name, and a name may equal a nested path.
             batches = self._parquet.reader.iter_batches(
                 _BATCH_ROWS,
                 row_groups=[row_group_index],

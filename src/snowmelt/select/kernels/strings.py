@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from snowmelt.jit import inline_jit, jit_kernel
 from snowmelt.kernels.slices import Bytes, Mask, Positions, StringSlices, view_bytes
 
-# One loop is one compiled function; numba infers the types.
+# Functions that only kernels call have no annotations, because Numba infers the types.
 # ruff: noqa: ANN001, ANN202
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
