@@ -118,14 +118,14 @@ def _check_escape(data, position, end):
         HEX_DIGITS[load_byte(data, position + 2)] == 13
         and HEX_DIGITS[load_byte(data, position + 3)] >= 8
     ):
-        # Reject half of a surrogate pair.
+        # Reject an escaped surrogate.
         return 0
     return 6
 
 
 @inline_jit
 def _scan_string(data, position, end):
-    """Return the position of a string's closing quote (-1: rejected), and True without escapes."""
+    """Return a string's closing quote (-1: rejected), and True if the string has no escapes."""
     plain = True
     while position < end:
         special = find_special(data, position)
@@ -653,7 +653,7 @@ def frame_json_objects(
 def scan_nested_fields(
     data: Bytes, starts: Positions, ends: Positions, kinds: Bytes, field_names: FieldNames
 ) -> ValuePositions:
-    """Find the values of some names in objects that `scan_json_lines` found."""
+    """Find the values of some names in nested objects: located values of the kind `OBJECT`."""
     found = _allocate_positions(len(field_names[2]), len(starts))
     _scan_nested_objects(data, starts, ends, kinds, field_names, found, _make_templates())
     return found

@@ -118,7 +118,7 @@ def count_ones(_context, word):
 
 @inline_jit
 def clip_mask(word, position, end):
-    """Return the bits of data[position:position + 64] that are before `end`."""
+    """Return the mask `word` of data[position:position + 64] without the bits from `end` on."""
     if end - position < 64:
         word &= (ONE << np.uint64(end - position)) - ONE
     return word
@@ -126,7 +126,7 @@ def clip_mask(word, position, end):
 
 @inline_jit
 def find_delimiters(data, position, end, wanted_bytes):
-    """Return a mask of the marked bytes of data[position:position + 64] before `end`."""
+    """Return `load_delimiter_mask` without the bits from `end` on."""
     return clip_mask(load_delimiter_mask(data, position, wanted_bytes), position, end)
 
 

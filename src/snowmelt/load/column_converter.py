@@ -640,7 +640,7 @@ def _raise_format_rejected(column: Column, reason: str) -> None:
 
 
 def _normalize_timestamp_text(text: str) -> str:
-    """Rewrite a timestamp with a T, with minutes, and with a colon in its offset."""
+    """Rewrite a timestamp so that it has a T, minutes, and a colon in its offset."""
     match = _LOOSE_TIMESTAMP.fullmatch(text.strip(TRIMMED_CHARACTERS))
     if match is None:
         return text

@@ -77,7 +77,7 @@ def check_filter_with_chunkings(
     parameters: Mapping[str, object],
     data: bytes,
 ) -> FilterReport:
-    """Run a filter with many chunkings of an input, with new and with reused objects.
+    """Run a filter with the chunkings of `generate_chunkings`, with new and with reused objects.
 
     Raises:
         LoadRefused: If the filter cannot be built, or works only on records.

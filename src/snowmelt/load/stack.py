@@ -474,7 +474,10 @@ class PortionRun:
     def _make_reader(
         self, output: StepOutput[Any], phase: object, *, has_record_output: bool
     ) -> ByteReader:
-        """Return a reader of a step's output. Prefetches if that speeds up the step."""
+        """Return a reader of a step's output.
+
+        Prefetches on two or more processors if the phase has the attribute `overlaps`.
+        """
         if has_record_output:
             return ByteReader(map(join_records, output))
         if not getattr(phase, "overlaps", False) or (os.cpu_count() or 1) < 2:

@@ -72,7 +72,7 @@ class _Findings:
 def _read_file(
     task: LoadTask, functions: LoadFunctions, max_rows: int, max_rejects: int
 ) -> _Findings:
-    """Read a file up to the first `max_rejects` rejects or, if it is not 0, `max_rows` rows."""
+    """Read a file until it has `max_rejects` rejects or `max_rows` rows (0: no limit of rows)."""
     found = _Findings()
     rows = 0
     run = run_portion(task, functions)
@@ -103,7 +103,7 @@ class _Validator:
         )
 
     def read_rows(self, tasks: Iterable[LoadTask], count: int) -> StatementResult:
-        """Return the first rows. Raise LoadFailed at the first error."""
+        """Return the first `count` rows. Raise LoadFailed for an error before the last of them."""
         for path, reason in self._prepared.plan.failed_inputs:
             raise LoadFailed(where=path, reason=reason.rstrip("."))
         columns: tuple[str, ...] = ()

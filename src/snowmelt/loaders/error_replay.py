@@ -245,7 +245,10 @@ class ErrorReplay:
         *,
         with_interrupted: bool = False,
     ) -> Iterator[dict[str, object]]:
-        """Yield the rows that are in no batch, in the order in which they were rejected."""
+        """Yield the rows that are in no batch, in the order in which they were rejected.
+
+        With `with_interrupted`, also yield the rows of batches that are not committed.
+        """
         since, gone = self._options.since, set[str]()
         for number, keys in journal.markers.items():
             if journal.is_committed(number, last_committed_batch):

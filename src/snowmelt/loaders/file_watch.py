@@ -328,7 +328,7 @@ class FileWatch:
                 self._state.done.pop(path, None)
 
     def _select_named(self, notices: Sequence[FileNotice], ended: list[str]) -> list[str]:
-        """Return the paths to check. Add paths whose outcome is known to `ended`."""
+        """Return the paths to check. Append the paths that have a final outcome to `ended`."""
         state, now = self._state, self._context.clock.monotonic()
         selected: list[str] = []
         for each in notices:

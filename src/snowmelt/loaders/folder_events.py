@@ -41,7 +41,7 @@ _QUIET_S = 0.05
 
 
 class FolderEvents:
-    """Watches the folders of local inputs. Not thread-safe.
+    """Watcher of the folders of local inputs. Not thread-safe.
 
     Closed when it is garbage-collected.
     """

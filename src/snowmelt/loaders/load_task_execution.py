@@ -284,7 +284,7 @@ class LocalTaskRunner:
     parallelism = _MAX_PARALLEL_TASKS
 
     def __call__(self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]) -> Iterator[PortionResult]:
-        """Run portions. Portions with user code run one after another, in one process.
+        """Run portions. Portions with user code run one after another, in a worker process.
 
         Raises:
             RemoteError: If a store does not respond.

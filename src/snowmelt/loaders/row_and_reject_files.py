@@ -171,9 +171,9 @@ def merge_small_files(
     folder: str,
     cluster_by: Sequence[str] = (),
 ) -> tuple[WrittenFile, ...]:
-    """Return the files of a load with its small files merged, if there are many.
+    """Return the files of a load. Merge small files if there are at least `_MIN_MERGED_FILES`.
 
-    A load of many small inputs writes a file for each, which every later query would open.
+    A load writes at least one file for each input, and every later query would open all of them.
 
     Raises:
         StageUnavailable: If the warehouse cannot be read or written.

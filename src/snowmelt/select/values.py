@@ -137,7 +137,10 @@ def to_three_valued_truth(value: object, dialect: Dialect) -> bool | None:
 
 
 def parse_boolean_text(text: str) -> bool | None:
-    """Parse `true` or `false` in any case. Return None for other strings."""
+    """Parse `true` or `false` in any case, ignoring surrounding whitespace.
+
+    Return None for other strings.
+    """
     return {"true": True, "false": False}.get(text.strip().lower())
 
 

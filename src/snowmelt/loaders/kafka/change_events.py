@@ -123,7 +123,7 @@ def _parse_operation(code: object) -> str:
 
 
 def _check_names(row: dict[str, Any]) -> None:
-    """Reject a row with a field whose column gets a value of the event."""
+    """Reject a row if a field has the name of a column for the event itself (`_CHANGE_COLUMNS`)."""
     found = next((name for name in row if to_internal_name(name) in _CHANGE_COLUMNS), None)
     if found is not None:
         raise MessageInvalid(
@@ -146,7 +146,7 @@ def _parse_image(image: object) -> dict[str, Any]:
 
 
 def _parse_time(at_us: object, at_ms: object) -> dt.datetime | None:
-    """Return the time in microseconds, or else the one in milliseconds, since 1970."""
+    """Convert `at_us` (microseconds since 1970), or `at_ms` if it is None, to a time."""
     try:
         if at_us is not None:
             return _EPOCH + dt.timedelta(microseconds=int(str(at_us)))

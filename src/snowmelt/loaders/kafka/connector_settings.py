@@ -93,7 +93,7 @@ def parse_connector_settings(
 
     Args:
         given: Values by name; later names override earlier ones with the same meaning.
-        name: Name of the connector, unless `name` is given.
+        name: Name of the connector if `given` has no setting `name`.
 
     Raises:
         ConfigurationError: If a name is unknown, a value is invalid, or `topics` is missing.

@@ -117,7 +117,7 @@ def _read_section(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _check_targets(connectors: Sequence[ConnectorSettings]) -> None:
-    """Reject two connectors that would repeatedly fence each other."""
+    """Reject two connectors that stream one topic into one table, and so fence each other."""
     owners: dict[tuple[str, str], str] = {}
     for each in connectors:
         for topic in each.options.topics:

@@ -361,7 +361,10 @@ class SelectExecution:
         return failure
 
     def _count_usable_records(self, block_result: BlockResult) -> tuple[int, SelectError | None]:
-        """Return the number of records before the next error, and that error or None."""
+        """Return the number of records before an error that ends the query, and that error or None.
+
+        Counts the dropped records before it.
+        """
         passed = block_result.selected
         wants = self._job.sink.records_needed
         count = len(passed) if wants is None else min(len(passed), wants)
@@ -413,7 +416,7 @@ class SelectExecution:
             raise failure
 
     def _submit_unit(self, unit: ReadUnit) -> Future[BlockResult]:
-        """Submit a unit to the workers, or process it here while its bytes are in the CPU cache."""
+        """Submit a unit to the workers. With `_runs_inline`, process it in this thread."""
         if self._runs_inline:
             done: Future[BlockResult] = Future()
             try:

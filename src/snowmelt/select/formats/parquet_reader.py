@@ -68,8 +68,8 @@ def can_match_row_group(
     """Return True if a record of a row group may satisfy all conditions.
 
     `leaf_indexes` maps a top-level column to its leaf column. If WHERE has other conditions (not
-    `bounds_are_complete`), they are evaluated for records with NULL, and may fail. Columns that may
-    contain NULL are then not used for pruning.
+    `bounds_are_complete`), columns that may contain NULL are not used for pruning: for their
+    records, the other conditions are evaluated and may fail.
     """
     for column, relation, literal in bounds:
         place = leaf_indexes.get(column)
