@@ -1,4 +1,4 @@
-"""JSON parser and encoder that preserve digits: up to 38 digits, and decimals without rounding.
+"""JSON parser and encoder that keep the digits of integers and decimals.
 
 A number without fraction and exponent becomes an int of any size. In a message (`parse_json`), any
 other number becomes a float if the float equals the text exactly, otherwise a Decimal; both are

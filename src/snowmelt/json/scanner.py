@@ -54,14 +54,15 @@ OTHER = 8  # An array, or a value that only the exact reader can identify.
 ESCAPED_TEXT = 9
 EXPONENT = 10  # A number with an exponent that is finite as a double.
 
-# Requested names as three arrays: a buffer with all names; the start of each name, followed by the
-# end of the last one; and a flag for each name, which is True if the name is case-insensitive.
+# Requested names as three arrays. The first is a buffer with all names. The second has the start of
+# each name, and the end of the last one. The third has True for each case-insensitive name.
 FieldNames: TypeAlias = "tuple[Bytes, Positions, Bytes]"
 # Start, end and kind of each value: three arrays with a row for each name and a column for each
 # record.
 ValuePositions: TypeAlias = "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]"
-# For each member index of an object: the text between the previous member's value and this one's,
-# the size of that text, and the index of the member's key among the names.
+# Three arrays with one item for each member of an object, by position. The first has the text
+# between the values of the previous member and this one. The second has the size of that text. The
+# third has the index of the member's key among the names.
 Templates: TypeAlias = "tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]"
 
 _MAX_DEPTH = 60

@@ -1,7 +1,8 @@
 """CSV kernels: tokenizer and record counter.
 
-The tokenizer examines only bytes that may start a delimiter, quote or escape. Its rules are those
-of `formats/csv_state_machine`, and tests compare the two. The record counter ignores fields.
+The tokenizer examines only bytes that may start a delimiter, quote or escape. It follows the rules
+of `snowmelt.select.formats.csv_state_machine`, and tests compare the two. The record counter
+ignores fields.
 """
 
 from __future__ import annotations

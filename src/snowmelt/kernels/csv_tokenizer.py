@@ -233,7 +233,7 @@ class CsvRecordCounter:
         self._single = len(rules.record) == len(rules.field) == 1 and len(rules.quote) <= 1
 
     def __call__(self, data: Bytes, start: int, end: int) -> tuple[int | None, bool]:
-        """Return the number of records in data[start:end], and True if all bytes are certainly ASCII.
+        """Return the number of records in data[start:end], and True if all bytes are known ASCII.
 
         The number is None if the fields must be read to count the records.
         """

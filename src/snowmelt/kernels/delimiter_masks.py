@@ -53,7 +53,8 @@ class DelimiterSet(NamedTuple):
     drops_return: bool
     skips_blank: bool
     empty_is_null: bool
-    # True if a field certainly starts after every delimiter.
+    # True if the bytes before a quote show whether a field starts there: field delimiters do not
+    # overlap, and escapes do not apply to record delimiters.
     skims: bool
     # True if one byte identifies a field delimiter.
     simple: bool

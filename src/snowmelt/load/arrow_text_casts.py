@@ -87,7 +87,7 @@ class ArrowTextCaster:
             # Arrow checks the number of digits before it applies the scale.
             return [array] if _is_within_precision(array) else None
         if self._kind is LogicalType.REAL:
-            # Some spellings of infinities and NaN must be rejected.
+            # Defer infinities and NaN, because some of their spellings must be rejected.
             return None if pc.all(pc.is_finite(array)).as_py() is False else [array]
         if self._kind is LogicalType.TEXT:
             return [array] if self._fits_length(array) else None

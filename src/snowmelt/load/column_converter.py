@@ -274,7 +274,7 @@ class TextColumnConverter:
     def _convert_uniform_values(
         self, values: list[object]
     ) -> tuple[list[pa.Array], dict[int, str]]:
-        """Convert values if all are None or of the column's usual types."""
+        """Convert values that are all None or of the column's types in `_NATIVE_PYTHON_TYPES`."""
         if str in _NATIVE_PYTHON_TYPES.get(self.column.kind, ()):
             try:
                 return self.convert_texts(pa.array(values, pa.string()))

@@ -97,7 +97,7 @@ class _FollowedFile:
 
 
 class FileTail:
-    """Follows growing files. Not thread-safe."""
+    """Follower of growing files. Not thread-safe."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 """Load new files in folders and stores, each once, in batches by age and size.
 
-A round lists the files, adds files of events and files named in requests, skips those that the table
-already has, and loads a batch when it is due. The commit of a load records its files together with the rows, so
-after a crash the watch resumes with the remaining files. A file that cannot be loaded is reported
-and retried later. It does not stop other files.
+A round lists the files, and adds files with events and files named in requests. It skips files that
+the table already has, and loads a batch when it is due. The commit of a load records its files
+together with the rows, so after a crash the watch resumes with the remaining files. A file that
+cannot be loaded is reported, and retried after 10 s, 60 s and 600 s. It does not stop other files.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LOOKUP_CHUNK = 1000
 # batch by `_SHRINK_BITS`. After `_MAX_DEATHS` such loads, the only file of the last one is skipped.
 _SHRINK_BITS = 3
 _MAX_DEATHS = 10
-# Maximum fraction of time for listing a large folder.
+# Maximum share of the time that listings take. The next listing is delayed accordingly.
 _LISTING_SHARE = 0.1
 
 
@@ -183,7 +183,7 @@ class _State:
 
 
 class FileWatch:
-    """Loads the files of one COPY statement as they appear. Not thread-safe."""
+    """Loader of the files of one COPY statement as they appear. Not thread-safe."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ _BUFFER_BYTES = 64 * 1024
 # Maximum number of watched folders. All programs of a user share the system's limit. Listings find
 # the files in other folders.
 _MAX_FOLDERS = 1000
-# A burst of files is one batch: the wait continues until no event arrives for this time.
+# A wait ends when no event has arrived for this time, so that a burst of files is one batch.
 _QUIET_S = 0.05
 
 

@@ -301,8 +301,8 @@ def verify_portion_counts(
     """Verify that the counts of all tasks are consistent.
 
     Raises:
-        InternalError: If a portion is missing, was loaded twice or was not planned; the portions of a
-            file do not cover its bytes exactly once; or the records are not the rows and rejects.
+        InternalError: If a portion has no counts or was not planned, if the portions of a file do
+            not cover it exactly once, or if records are not the sum of rows and rejects.
     """
     missing = sorted({task.number for task in tasks} ^ set(counts_by_task))
     if missing:

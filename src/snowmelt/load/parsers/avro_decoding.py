@@ -1,9 +1,10 @@
 """Exact decoding of Avro: readers of logical types, and strict indexes of unions and enums.
 
 fastavro rounds decimals with too many digits, wraps negative times of day, and reads timestamps in
-nanoseconds as integers. `install_readers` registers exact readers for the process. It also counts
-negative indexes of unions and enums from the end, so that bytes of another schema become values.
-Schemas from `parse_avro_schema` reject them.
+nanoseconds as integers. `install_readers` registers exact readers for the process.
+
+fastavro also counts negative indexes of unions and enums from the end, so that bytes of another
+schema become values. Schemas from `parse_avro_schema` reject negative indexes.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ from snowmelt.load.phase_protocols import ByteReader, HeaderMismatch, ParsedBatc
 from snowmelt.load.portion import Portion
 from snowmelt.schema.types import to_display_name, to_internal_name
 
-# Exceeds the number of columns of any table. Parsing a million names would take 5 s of CPU time.
+# Maximum number of names in a header. No table has as many columns. Parsing a million names would
+# take 5 s of CPU time.
 _MAX_HEADER_NAMES = 65_536
 
 

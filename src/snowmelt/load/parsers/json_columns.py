@@ -132,7 +132,7 @@ class JsonColumnReader:
         self._root = _KeyNode()
         self._key_count = 0
         self._used_columns: set[int] = set()
-        # True if there are too many keys, or two keys for one column.
+        # True if there are more than `_MAX_KEYS` keys, or two keys for one column.
         self._has_conflict = False
         self._is_supported = not (
             options.flatten_arrays

@@ -28,7 +28,7 @@ from snowmelt.schema.iceberg_table_form import needs_nanosecond_companion
 from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
 
 _BATCH_ROWS = 16_384
-# Both formats require random access. A larger file is buffered on disk.
+# Both formats require random access. A file above this size is buffered on disk.
 _MAX_MEMORY_BYTES = 8 << 20
 
 

@@ -252,7 +252,7 @@ class PortionStream:
                 end = len(self.data) if end is None else end
                 self.advance(end)
                 return size + end
-            # Keep the last bytes: a terminator may start there.
+            # Keep the bytes at the end that may begin a terminator.
             step = len(self.data) - self._boundary.width
             self.advance(step)
             size += step

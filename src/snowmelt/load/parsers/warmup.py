@@ -110,7 +110,8 @@ class CompiledReader:
         began = clock.monotonic()
         try:
             if import_module("snowmelt.jit").find_cache_folder() is not None:
-                # Start it so that it survives this process: a later process then finds the cache.
+                # If this process ends first, the subprocess continues, and a later process finds
+                # the cache.
                 subprocess.run(  # noqa: S603 - this interpreter and a constant
                     (sys.executable, "-c", _COMPILER_PROGRAM, name, *sys.path),
                     stdin=subprocess.DEVNULL,

@@ -220,8 +220,8 @@ def iter_checked_bytes(
 def make_generator_filter(host: UdxHost, user_object: Any) -> GeneratorFilter | None:
     """Return a filter for a generator function, an object with `run`, or a function of bytes.
 
-    A function of bytes receives the whole input, because its result for a part may differ. With
-    `whole_input` false, it is called for each part.
+    A function of bytes receives the whole input, because its results for slices may differ. With
+    `whole_input` false, it is called for each slice.
     """
     if callable(getattr(user_object, "run", None)):
         return GeneratorFilter(host, user_object.run, user_object)

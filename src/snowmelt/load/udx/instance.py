@@ -89,8 +89,8 @@ class UdxThread:
         self._calls.put((function, arguments))
         left, answer = self._call_timeout_s, None
         while answer is None:
-            # Wait in short intervals: Python handles a signal that arrives before a wait only after
-            # the wait.
+            # Wait in intervals of `_WAIT_SLICE_S`, because Python handles a signal that arrives
+            # before a wait only after it.
             wait = min(left, _WAIT_SLICE_S)
             try:
                 answer = self._results.get(timeout=wait)

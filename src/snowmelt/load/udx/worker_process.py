@@ -206,7 +206,10 @@ class _WorkerProcess:
             self._control.send_bytes(b"")
 
     def terminate(self, *, graceful: bool = False) -> None:
-        """Kill the process and its children. If `graceful`, first cancel the call and wait 3 s."""
+        """Kill the process and its children.
+
+        If `graceful`, first cancel the call, and wait up to 3 s for its end.
+        """
         if graceful:
             self.cancel()
             with contextlib.suppress(OSError, EOFError):

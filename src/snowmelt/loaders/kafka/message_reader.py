@@ -55,7 +55,7 @@ class PlaceProgress:
 
 
 class MessageReader:
-    """Reads messages of partitions. Single-use, for one thread.
+    """Reader of messages of partitions. Single-use, for one thread.
 
     Args:
         connection: Brokers and consumer group.

@@ -129,7 +129,7 @@ def _check_targets(connectors: Sequence[ConnectorSettings]) -> None:
 
 
 class KafkaSupervisor:
-    """Runs each connector in its own thread. Restarts a failed connector after a delay.
+    """Runner of connectors, each in its own thread. Restarts a failed connector after a delay.
 
     Args:
         settings: The connectors.

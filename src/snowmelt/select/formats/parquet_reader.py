@@ -1,8 +1,8 @@
 """Parquet reader: reads the needed columns and skips row groups by their statistics.
 
 Skipping a row group must not hide an error. Pruning therefore uses only comparisons of a column
-with a literal of its own type, which cannot fail, and only those before the first other condition
-of WHERE. Arrow arrays become vectors without a copy if the layouts agree.
+with a literal of its own type, which cannot fail. It ignores comparisons after the first other
+condition of WHERE. Arrow arrays become vectors without a copy if the layouts agree.
 """
 
 from __future__ import annotations
