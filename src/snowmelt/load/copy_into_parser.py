@@ -41,7 +41,7 @@ _SCHEMES = {"s3", "gcs", "gs", "az", "file"}
 # Joins the steps of a path to a column name. A dot would confuse the path a.b with a key "a.b".
 _STEP_SEPARATOR = "\x1f"
 _PARSERS = {"JSON": "JSON", "AVRO": "AVRO", "PARQUET": "PARQUET", "ORC": "ORC"}
-# Rows of a validation are held in memory.
+# Maximum n of RETURN_n_ROWS, because these rows are held in memory.
 _MAX_VALIDATED_ROWS = 10_000
 _RETURN_ROWS = re.compile(r"RETURN_(\d+)_ROWS")
 _SKIP_FILE = re.compile(r"SKIP_FILE_(\d+)(%?)", re.IGNORECASE)

@@ -220,7 +220,7 @@ class FailureLocator:
         where += "the file" if is_file_offset else "its input"
         if fields.get("record") is not None:
             where += f", record {fields['record']:,}"
-        # Errors of sources also begin with the path.
+        # Remove the path, because errors of sources begin with it.
         reason = reason.removeprefix(f"{portion.file.path}: ")
         failure = LoadFailed(where=where, reason=reason, file=portion.file.path, step=str(step))
         self.failure = self.failure or failure

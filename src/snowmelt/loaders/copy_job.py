@@ -204,7 +204,7 @@ def run_copy(
         runner: Runs the portions.
         on_progress: Called with each finished portion and the number of portions.
         arrived: A batch of files to load in place of all files that match the paths. A failed file
-            then does not fail the load, even if it is the only one, and limits of rejects apply per
+            then does not fail the load, even if it is the only one. Limits of rejects apply per
             file.
 
     Raises:

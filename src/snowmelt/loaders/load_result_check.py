@@ -79,11 +79,11 @@ def reconcile_load(
         reject_limit: Number of rejects at which the load fails. None: no limit.
         error_tolerance: Load the other files if a file fails.
         missing_inputs: Inputs that were not found, with the reason.
-        display_path: Name for an input without a path, such as standard input. It is never skipped
-            as already loaded.
+        display_path: Name for an input without a path, such as standard input. Later loads never
+            skip such an input as already loaded.
         file_reject_limit: Number of rejects at which a file fails. None: no limit.
-        repeated_paths: Files that failed before, of a load that may be without a good file. If they fail
-            again, their rejects are not counted again. None: the load fails if all files fail.
+        repeated_paths: Files that failed in an earlier load. If one fails again, its rejects are not
+            counted again. The load may commit even if all files fail. None: it then fails.
 
     Raises:
         InternalError: If a portion is missing, occurs twice or was not planned.

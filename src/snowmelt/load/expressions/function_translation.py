@@ -51,7 +51,8 @@ _ASCII_PATTERN = "^[\\x00-\\x7F]*$"
 class FunctionOverload:
     """Function signature and its SQL.
 
-    `arguments` has a key of `_ARGUMENT_WRITERS` for each argument. `{0}` in `sql` is the first one.
+    `arguments` has a key of `_ARGUMENT_WRITERS` for each argument. In `sql`, `{0}` is the first
+    argument.
     """
 
     arguments: str

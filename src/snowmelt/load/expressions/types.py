@@ -53,7 +53,7 @@ class TypedSql:
     """Part of an expression as DuckDB SQL, with its type.
 
     `literal` is the text of a string literal. `has_scale` is False for a NUMERIC whose scale may
-    differ in Vertica, with the same value.
+    differ from Vertica's. Its value does not differ.
     """
 
     sql: str

@@ -109,8 +109,8 @@ def parse_avro_schema(schema: Any, named: dict[str, Any] | None = None) -> Any:
     Raises:
         Exception: If the schema is invalid, as from `fastavro.parse_schema`.
     """
-    # fastavro loses the referenced types of a schema that is a union or a name. A record with one
-    # field has the same encoding as the field.
+    # Wrap the schema in a record with one field, which has the same encoding as the field: fastavro
+    # loses the referenced types of a schema that is a union or a name.
     fields = [{"name": "value", "type": schema}]
     record = {"type": "record", "name": "snowmelt_value", "fields": fields}
     parsed = fastavro.parse_schema(record, named_schemas={} if named is None else named)

@@ -278,8 +278,9 @@ class CsvOptions:
 class CopyIntoCsvOptions:
     """Options of COPYINTOCSV, the parser of COPY INTO for delimited text.
 
-    `null_if` is a JSON array of texts. Fields without quotes that equal one of them are NULL; with
-    `empty_is_null`, empty ones too. Without `header` columns match by position.
+    `null_if` is a JSON array of texts. An unquoted field that equals one of them is NULL. With
+    `empty_is_null`, an empty unquoted field is NULL too. Without `header`, columns match by
+    position.
     """
 
     delimiter: str = ","

@@ -133,7 +133,7 @@ def _check_names(row: dict[str, Any]) -> None:
 
 def _parse_image(image: object) -> dict[str, Any]:
     if isinstance(image, str):
-        # MongoDB: the document as text.
+        # In events of MongoDB, the document is JSON text.
         document = parse_row(image)
         if isinstance(document, str):
             raise MessageInvalid(f"its document: {document}")

@@ -317,7 +317,7 @@ class KafkaConnector:
                     token = str(end_offset)
                     channel.insert_all_or_rejected([], (token, token), lambda _: [])
             except (ChannelFenced, ChannelInvalid, BufferFull) as error:
-                # The next interval opens the channel again and stores the offset.
+                # The next report opens the channel again and stores the offset.
                 _LOG.info("End offset of %s was not stored: %s", place, error)
                 self._end_channels.pop(place, None)
                 continue
@@ -410,7 +410,7 @@ class KafkaConnector:
             try:
                 channel.insert_all_or_rejected(rows, tokens, report)
             except BufferFull:
-                # Nothing was buffered. Wait until the buffer is committed.
+                # The channel accepted no row. Wait until its buffered rows are committed.
                 channel.wait_for_commit()
             else:
                 return

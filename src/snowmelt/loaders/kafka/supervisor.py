@@ -133,7 +133,8 @@ class KafkaSupervisor:
 
     Args:
         settings: The connectors.
-        make_connector: Opens the connector and its client. Entered again for each start.
+        make_connector: Returns a context manager that opens the connector and its client. Called
+            for each start.
         clock: Source of time.
     """
 

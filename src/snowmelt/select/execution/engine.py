@@ -274,7 +274,7 @@ class SelectExecution:
         self._running = False
         self._closed = False
         self._returned_bytes = 0
-        # Records read from the current object, and its name if there are several.
+        # Records read from the current object, and its name if there are several objects.
         self._records_read = 0
         self._object_name = ""
 

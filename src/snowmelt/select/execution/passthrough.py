@@ -34,7 +34,7 @@ from snowmelt.select.kernels.json import copy_json_objects
 from snowmelt.select.kernels.output import copy_rows
 from snowmelt.select.vectors import ColumnBatch, ValueVector, make_masked_text_vector
 
-# Smaller batches are written row by row.
+# Minimum number of rows for output by column. Smaller batches are written row by row.
 _MIN_COLUMNAR_ROWS = 32
 
 
