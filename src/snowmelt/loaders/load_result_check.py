@@ -82,8 +82,8 @@ def reconcile_load(
         display_path: Name for an input without a path, such as standard input. Later loads never
             skip such an input as already loaded.
         file_reject_limit: Number of rejects at which a file fails. None: no limit.
-        repeated_paths: Files that failed in an earlier load. If one fails again, its rejects are not
-            counted again. The load may commit even if all files fail. None: it then fails.
+        repeated_paths: Files that failed in an earlier load. If one fails again, its rejects are
+            not counted again. The load may commit even if all files fail. None: it then fails.
 
     Raises:
         InternalError: If a portion is missing, occurs twice or was not planned.

@@ -152,7 +152,7 @@ def parse_datetime_template(template: str) -> tuple[DatetimeTemplateField, ...]:
     """Split a template into patterns and literal text.
 
     Raises:
-        DatetimeTemplateInvalid: If a part is not a pattern, or an unsupported one.
+        DatetimeTemplateInvalid: If a part is neither literal text nor a supported pattern.
     """
     fields: list[DatetimeTemplateField] = []
     at = 0

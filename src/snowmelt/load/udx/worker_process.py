@@ -65,8 +65,8 @@ def run_isolated(
 ) -> Result:
     """Call a module-level function in a worker process for user code.
 
-    Warnings and log records of the call are repeated in this process. Its standard output goes to the
-    standard error of this process.
+    Warnings and log records of the call are repeated in this process. Its standard output goes to
+    the standard error of this process. In a worker process, the function is called directly.
 
     Args:
         function: The function. It, its arguments and its result must be picklable.

@@ -164,7 +164,8 @@ class JsonObjectReader:
         """Open the object.
 
         Raises:
-            SelectError: If the ScanRange does not fit the object, or the object is a document.
+            SelectError: If the request has a ScanRange, and it does not fit the object or the object
+                does not consist of JSON lines.
         """
         if request.scan_range is not None and not options.lines:
             raise SelectError(

@@ -122,7 +122,8 @@ def match_like_pattern(
 ) -> tuple[Mask, Mask]:
     """Return two masks: texts that match a pattern, and texts deferred to the scalar evaluator.
 
-    `_` matches one byte, which is one character only in ASCII texts. Other texts are deferred.
+    `_` matches one byte, which is one character only in ASCII texts. If the pattern contains `_` or
+    a byte that is not UTF-8, all other texts are deferred.
     """
     if any(each == _ANY_BYTE_SURROGATE for piece in segments for each in piece):
         return np.zeros(len(slices), np.bool_), np.ones(len(slices), np.bool_)
