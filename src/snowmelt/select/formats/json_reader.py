@@ -164,8 +164,8 @@ class JsonObjectReader:
         """Open the object.
 
         Raises:
-            SelectError: If the request has a ScanRange, and it does not fit the object or the object
-                does not consist of JSON lines.
+            SelectError: If the request has a ScanRange that does not fit the object, or one for
+                JSON that is not of type LINES.
         """
         if request.scan_range is not None and not options.lines:
             raise SelectError(
