@@ -233,9 +233,10 @@ class CsvRecordCounter:
         self._single = len(rules.record) == len(rules.field) == 1 and len(rules.quote) <= 1
 
     def __call__(self, data: Bytes, start: int, end: int) -> tuple[int | None, bool]:
-        """Return the number of records in data[start:end], and True if all bytes are known ASCII.
+        """Return the number of records in data[start:end], and True if all bytes are ASCII.
 
-        The number is None if the fields must be read to count the records.
+        The number is None if the fields must be read to count the records. The second value is then
+        meaningless.
         """
         if not self._single:
             return None, False

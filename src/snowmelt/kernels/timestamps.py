@@ -23,8 +23,8 @@ _HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
 _ASCII_ZEROS = np.uint64(0x3030_3030_3030_3030)
 _ABOVE_NINE_CHECK = np.uint64(0x4646_4646_4646_4646)
 _BYTE_MASK = np.uint64(0xFF)
-# For `yyyy-mm-` and `ddThh:mm`: the mask of the separators, the separators, and a value that makes
-# them the digit 0 (XOR for dates, OR after clearing for times).
+# For `yyyy-mm-` and `ddThh:mm`: the mask of the separators, and the separators. The last value
+# turns them into the digit 0: by XOR for dates, by OR after clearing for times.
 _DATE_MASK = np.uint64(0xFF00_00FF_0000_0000)
 _DATE_SEPARATORS = np.uint64(0x2D00_002D_0000_0000)
 _DATE_FLIP = np.uint64(0x1D00_001D_0000_0000)

@@ -1,7 +1,7 @@
 """Fast casts of text by Arrow, limited to text forms for which Arrow gives the exact result.
 
-The exact rules for single values convert all other text. Omitting a form here costs only time, but
-including one that Arrow casts differently would produce incorrect values. `ArraySyntax` parses
+The exact rules for single values convert all other text. A form that is omitted here costs only
+time. A form that Arrow casts differently would produce incorrect values. `ArraySyntax` parses
 arrays in delimited files, such as `[a,b,"c,d",null]`, with configurable delimiters.
 """
 

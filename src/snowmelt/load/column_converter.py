@@ -235,7 +235,7 @@ class TextColumnConverter:
         return filled, {row: reason for row, reason in refused.items() if not missing[row]}
 
     def convert_values(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
-        """Convert values of a typed format. None is NULL. Returns the same as `convert_texts`.
+        """Convert values of a typed format. None is NULL. See `convert_texts` for the result.
 
         Strings are converted as in a text file. An integer in a date or time column is converted as
         the text of its digits. In a text column, maps and lists become JSON.

@@ -1,7 +1,7 @@
 """Parser of Snowflake's COPY INTO, for the same load stack as COPY.
 
-Every option is either translated exactly or rejected by name. Strings follow the rules of the other
-statements: a backslash starts an escape sequence.
+Every option is either translated exactly or rejected with an error that names it. Strings follow
+the rules of the other statements: a backslash starts an escape sequence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Projection of parsed columns to the table's columns, each of which is computed, copied or default."""
+"""Projection of parsed columns to the table's columns: computed, copied or default values."""
 
 from __future__ import annotations
 

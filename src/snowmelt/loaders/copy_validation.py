@@ -1,7 +1,7 @@
 """COPY INTO with VALIDATION_MODE: return the errors or the first rows of files, and load nothing.
 
-Each file is read as one portion, in the order of the paths, so that numbers of records and offsets are
-those of the file.
+Each file is read as one portion, in the order of the paths. Record numbers and offsets therefore
+count from the start of the file.
 """
 
 from __future__ import annotations

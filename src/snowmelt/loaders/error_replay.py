@@ -2,10 +2,10 @@
 
 Rows are inserted in numbered batches. The offset token of the channel is the number of the last
 batch. Before a batch is inserted, one marker per row with its number is committed to the error
-table. A row was replayed if the number in its marker is committed. This is known from the channel's
-offset token, and from another marker that is written after the batch. Each run first opens both
-channels, which fences earlier runs. A batch that has markers but was not committed is retried
-unchanged.
+table. A row was replayed if the number in its marker is committed. The channel's offset token, and
+another marker that is written after the batch, show which numbers are committed. Each run first
+opens both channels, which fences earlier runs. A batch that has markers but was not committed is
+retried unchanged.
 """
 
 from __future__ import annotations

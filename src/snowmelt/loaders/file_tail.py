@@ -97,7 +97,7 @@ class _FollowedFile:
 
 
 class FileTail:
-    """Follower of growing files. Not thread-safe."""
+    """Reader that follows growing files. Not thread-safe."""
 
     def __init__(
         self,

@@ -56,8 +56,8 @@ class BatchLimits:
     """Limits at which a batch is due: age of its oldest file, number of files, or their bytes.
 
     A local file is loaded only after it has not changed for `stable_s` seconds, or immediately if
-    an event reports that it was moved in. If all of these files have events, the batch is due if
-    no load ended within the last `age_s` seconds.
+    an event reports that it was moved in. If all files that may be loaded have events, a batch is
+    due if no load ended within the last `age_s` seconds.
     """
 
     age_s: float = 2.0

@@ -1,7 +1,7 @@
 """Translation of Vertica SQL expressions, parsed by sqlglot, to DuckDB SQL.
 
-Operators, casts and functions that neither this module nor `function_translation` lists are
-rejected by name. Nothing is passed to DuckDB untranslated.
+An operator, cast or function that neither this module nor `function_translation` lists is rejected
+with an error that names it. Nothing is passed to DuckDB untranslated.
 """
 
 from __future__ import annotations

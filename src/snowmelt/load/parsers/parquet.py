@@ -34,7 +34,7 @@ _MAX_MEMORY_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class ParquetOptions:
-    """Options of PARQUET: columns are matched by name, ignoring case. A missing column has its default."""
+    """Options of PARQUET: columns match by name in any case. A missing column has its default."""
 
     reject_on_materialized_type_error: bool = True
 
@@ -47,7 +47,7 @@ class ParquetOptions:
 
 @dataclass(frozen=True, slots=True)
 class OrcOptions:
-    """Options of ORC: columns are matched by name, ignoring case. A missing column has its default."""
+    """Options of ORC: columns match by name in any case. A missing column has its default."""
 
     reject_on_materialized_type_error: bool = True
 

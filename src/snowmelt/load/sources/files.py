@@ -43,7 +43,7 @@ class FileGlobSource:
         self._paths = tuple(paths)
 
     def files(self) -> Sequence[InputFile]:
-        """List the distinct files. Those of one glob are sorted by name."""
+        """List the distinct files. The files of one glob are sorted by name."""
         if not self._paths:
             raise PhaseFailed(reason="no path is given")
         found = {file.path: file for path in self._paths for file in list_files(path)}

@@ -123,7 +123,7 @@ def _parse_operation(code: object) -> str:
 
 
 def _check_names(row: dict[str, Any]) -> None:
-    """Reject a row if a field has the name of a column for the event itself (`_CHANGE_COLUMNS`)."""
+    """Reject a row if a field has the name of one of the `_CHANGE_COLUMNS`."""
     found = next((name for name in row if to_internal_name(name) in _CHANGE_COLUMNS), None)
     if found is not None:
         raise MessageInvalid(

@@ -1,6 +1,7 @@
 """Settings of a connector: names of Snowmelt, of Snowflake's connector and of Kafka Connect.
 
-Settings without a meaning in Snowmelt are rejected by name, except those in `WITHOUT_EFFECT`.
+A setting without a meaning in Snowmelt is rejected with an error that names it. Settings in
+`WITHOUT_EFFECT` are ignored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kafka topics into tables, frame by frame: each frame is one COPY of the messages that have arrived.
+"""Load Kafka topics in frames: each frame is one COPY of the messages that have arrived.
 
 The end offsets of a frame are part of its commit.
 """

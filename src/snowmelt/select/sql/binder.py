@@ -512,7 +512,7 @@ def list_aggregates(query: BoundQuery) -> tuple[AggregateExpr, ...]:
 
 
 def list_post_aggregation_expressions(query: BoundQuery) -> list[Expression]:
-    """Return the expressions that a query with aggregation evaluates after it."""
+    """Return the expressions that a query evaluates after its aggregation."""
     expressions = [output.expression for output in query.outputs]
     expressions += [] if query.having is None else [query.having]
     return expressions + [order.expression for order in query.order_by]

@@ -1,4 +1,4 @@
-"""Vectorized evaluator: expression values by kernels, with some rows deferred to the scalar evaluator.
+"""Vectorized evaluator: kernels compute expressions, and defer rows to the scalar evaluator.
 
 In each row, a condition is true, false, unknown or deferred. Evaluation runs from left to right, as
 in the scalar evaluator: if the left side is deferred, the result is deferred too.
