@@ -1,6 +1,6 @@
 """Input and output buffers of user code, and the rows and rejected records of parsers.
 
-Methods in camel case are those of the SDK for Python. `buf`, `size` and `offset` are those of the
+Methods in camel case are from the SDK for Python. `buf`, `size` and `offset` are from the
 SDKs for other languages. Names in snake case are for the host only.
 """
 
