@@ -97,7 +97,7 @@ class RetryState:
 
     @property
     def remaining_s(self) -> float:
-        """Remaining seconds of this phase, at least a minimum."""
+        """Remaining seconds of this phase, at least `_MIN_REQUEST_TIMEOUT_S`."""
         return max(self._current_deadline() - self._clock.monotonic(), _MIN_REQUEST_TIMEOUT_S)
 
     def extend_deadline(self, seconds: float) -> None:

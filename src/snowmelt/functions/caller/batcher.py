@@ -296,10 +296,10 @@ class BatchIdGenerator:
 
 
 class _FunctionUseCounter:
-    """Counter that numbers the function uses of a task attempt that begin with equal batches.
+    """Counter of the function uses of a task attempt whose first batches are equal.
 
-    The processes of the attempt share a file of digests. The order of the numbers is arbitrary.
-    This is safe: such uses send the same rows to the same function, so at worst their values are
+    The processes of the attempt share a file of digests. Uses get their numbers in any order. This
+    is safe: such uses send the same rows to the same function, so at worst their values are
     swapped.
     """
 

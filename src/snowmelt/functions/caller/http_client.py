@@ -483,7 +483,7 @@ class HttpClient:
             )
 
     def _close_idle_connections(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close connections that were idle for too long. Lists end with the last used one."""
+        """Close connections that were idle for 60 s. Each list ends with the last used one."""
         self._idle_timer = None
         since = loop.time() - _IDLE_CONNECTION_TTL_S
         for idle in self._idle.values():
