@@ -215,7 +215,7 @@ def _check_requirements(
                     what=f"Reference {str(each['ref'])[:100]}", instead="branch main only"
                 )
             if not snapshots:
-                # No lock on the rows would hold it until the properties are written.
+                # A commit of rows could break the requirement before the properties are written.
                 raise CommitNotSupported(
                     what="Requirement assert-ref-snapshot-id of a commit that changes properties",
                     instead="assert-table-uuid",

@@ -52,7 +52,7 @@ class AppendPayload:
     Attributes:
         memory_bytes: Memory that the rows use until they are committed, in bytes.
         get_body: Returns the rows. Called in a thread.
-        is_small: Whether to handle the request in a batch with others.
+        is_small: True if the request may be handled in a batch with others.
         on_committed: Called in a thread when the rows are committed.
     """
 
