@@ -79,7 +79,7 @@ class ClientEncodingInstructions:
         """Return True if the client that opens a channel may write base64 in it.
 
         Raises:
-            RowsBusy: If this is not known yet, at most 30 s after the client got its token. Retryable.
+            RowsBusy: If the encoding is not known yet, up to 30 s after the client got its token.
         """
         if client is None:
             return False
@@ -90,7 +90,7 @@ class ClientEncodingInstructions:
         """Return True if a client may write base64 in a request of the elastic channel.
 
         Raises:
-            RowsBusy: If this is not known yet, at most 30 s after the client got its token. Retryable.
+            RowsBusy: If the encoding is not known yet, up to 30 s after the client got its token.
         """
         told = target.base64_client_since
         if told is None or client is None:
