@@ -391,7 +391,7 @@ class ColumnConverter:
         epoch = _EPOCH.replace(tzinfo=zone)
         try:
             since = [value - epoch for value in values]
-        except TypeError:  # Some have a zone, others do not.
+        except TypeError:  # Only some of the values have a zone.
             return None
         array = _try_make_array(since, _DURATION_US_TYPE)
         if array is None:
