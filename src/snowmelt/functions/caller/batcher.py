@@ -202,14 +202,14 @@ class _IncomingRows:
         return row if sent is None else int(np.searchsorted(sent, row))
 
     def estimate_bytes(self, start: int, end: int) -> int:
-        """Return the total size of some rows to send, in bytes."""
+        """Return the total size of the rows to send from `start` to `end`, in bytes."""
         size = self._fixed_bytes * (end - start)
         for factor, ends in self._variable_width_offsets:
             size += factor * int(ends[end] - ends[start])
         return size
 
     def estimate_cumulative_bytes(self, start: int, end: int) -> Int64Array:
-        """Return the cumulative sizes of some rows to send, in bytes."""
+        """Return the cumulative sizes of the rows to send from `start` to `end`, in bytes."""
         sizes = np.arange(1, end - start + 1, dtype=np.int64) * self._fixed_bytes
         for factor, ends in self._variable_width_offsets:
             sizes += factor * (ends[start + 1 : end + 1].astype(np.int64) - ends[start])

@@ -229,7 +229,7 @@ class HttpConnection(asyncio.Protocol):
             add_header(self._headers, name, value)
 
     def on_headers_complete(self) -> None:
-        """Determine how the body ends, and reject a body that is too large."""
+        """Determine how the body ends, and reject a body above the limit."""
         self._status = self._parser.get_status_code()
         if 100 <= self._status < _HTTP_OK:
             if self._status == _HTTP_SWITCHING_PROTOCOLS:
