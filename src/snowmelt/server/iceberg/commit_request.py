@@ -19,7 +19,7 @@ from snowmelt.errors import (
 
 _MAIN = "main"
 _UNSORTED_ORDER_ID = _UNPARTITIONED_SPEC_ID = 0
-# Ignored requirements: they cannot fail, or belong to changes that are rejected anyway.
+# Ignored requirements: they cannot fail, or belong to changes that are not supported.
 _IGNORED_REQUIREMENTS = frozenset(
     {"assert-last-assigned-field-id", "assert-last-assigned-partition-id"}
 )
