@@ -13,10 +13,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 def test_loads_migrations_compactions_and_a_stream_lose_and_double_nothing(tmp_path: Path) -> None:
     with SoakHarness(tmp_path) as site:
-        counted = site.run_for(8, min_kills=5)
+        counted = site.run_for(8, min_kills=5, min_compactions=1)
     assert counted.is_exact, counted
-    assert counted.kills > 4
-    assert counted.compactions > 0
     assert counted.queries > 0
     assert counted.copied_rows > 0
     assert counted.streamed_rows > 0

@@ -147,7 +147,7 @@ def test_copy_into_adds_metadata_beside_columns_by_name(copying: Copying) -> Non
         ("(SELECT $1:a[0] FROM '/a/')", StatementError, "Elements of arrays"),
         ("(SELECT $1, $2, $3 FROM '/a/')", StatementError, "3 expressions for 2 columns"),
         ("(SELECT nothing($1) FROM '/a/')", LoadRefused, "NOTHING"),
-        ("'/a/' INCLUDE_METADATA = (word = METADATA$FILENAME)", StatementError, "needs MATCH_BY"),
+        ("'/a/' INCLUDE_METADATA = (word = METADATA$FILENAME)", StatementError, "INCLUDE_METADATA requires MATCH_BY"),
     ],
 )
 def test_what_a_select_cannot_have_is_refused(

@@ -243,7 +243,7 @@ def test_names_defaults_and_overloads(ask: Any) -> None:
         ("middle(1, c => 2)", "it has no argument C"),
         ("middle(1, a => 2)", "A is given twice"),
         ("middle(b => 1)", "A is missing"),
-        ("middle(a => 1, 2)", "arguments by position come before"),
+        ("middle(a => 1, 2)", "positional arguments must precede named arguments"),
         ("max(loud('x'))", "an aggregate cannot call VOLATILE functions"),
         ("echo_object('text')", "pass an OBJECT or ARRAY as struct, map, array or VARIANT"),
         ("transform(array('x'), x -> loud(x))", "a lambda function cannot call"),

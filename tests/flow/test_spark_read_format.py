@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
@@ -37,7 +38,9 @@ def reading(spark: SparkSession, lakehouse: Lakehouse) -> Callable[..., DataFram
 
 
 def values(frame: Any) -> list[Any]:
-    return sorted(row.N for row in frame.select("N").collect())
+    return sorted(
+        (row.N for row in frame.select("N").collect()), key=lambda each: (each is None, each)
+    )
 
 
 def test_rows_come_from_files_and_chunks_with_the_types_of_the_lake(
@@ -102,6 +105,31 @@ def test_earlier_states_are_read_as_long_as_they_are_kept(
         reading(snapshot="4").collect()
     with pytest.raises(PySparkException, match="was created later"):
         reading(as_of=(before - dt.timedelta(days=1)).isoformat()).collect()
+
+
+def test_an_earlier_state_has_the_columns_of_its_time(
+    lakehouse: Lakehouse, lake: Snowmelt, reading: Any
+) -> None:
+    lakehouse.create()
+    lakehouse.put(numbers(0, 3))
+    lakehouse.migrate()
+    lakehouse.put(numbers(3, 3))
+    before = SystemClock().now()
+    lake.sql(f"ALTER TABLE {TABLE} RENAME COLUMN n TO m")
+    lake.sql(f"ALTER TABLE {TABLE} ADD COLUMN n VARCHAR")
+    late = numbers(6, 1).rename_columns(["M", "WORD"])
+    lakehouse.put(late.append_column("N", pa.array(["six"])))
+    lakehouse.migrate()
+    for _ in range(2):
+        for options in ({"as_of": before.isoformat()}, {"snapshot": "1"}, {"snapshot": "2"}):
+            earlier = reading(where="n >= 2", **options)
+            assert earlier.columns == ["N", "WORD"]
+            assert values(earlier) == ([2] if options.get("snapshot") == "1" else [2, 3, 4, 5])
+        current = reading()
+        assert current.columns[-1] == "N"
+        assert values(current) == ["six"] + [None] * 6
+        if "M" in current.columns:
+            lake.sql(f"ALTER TABLE {TABLE} DROP COLUMN m")
 
 
 def test_what_cannot_be_read_is_told_in_a_sentence(

@@ -161,7 +161,10 @@ def add_service_options(group: argparse._ArgumentGroup, *, is_optional: bool = F
         help="profile in the configuration file with address, user, key and role (default: "
         "SNOWMELT_PROFILE" + (")" if is_optional else ", else the profile `default`)"),
     )
-    group.add_argument("--user", help="user; required unless the service runs with --dev")
+    group.add_argument(
+        "--user",
+        help="user (default: the user of the profile); required unless the service runs with --dev",
+    )
     group.add_argument(
         "--private-key",
         type=Path,

@@ -304,7 +304,7 @@ def _read_private_key_text(source: str | bytes | Path) -> tuple[bytes, str]:
             reason = f"{source} cannot be read: {error.strerror}"
             raise ConfigurationError(setting="private_key", reason=reason) from error
         return source.encode(), _describe_key_source(source)
-    except ValueError:  # the text contains NUL, so it is not a path
+    except ValueError:  # The text contains NUL, so it is not a path.
         return str(source).encode(), "it"
 
 

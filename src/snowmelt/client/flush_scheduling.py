@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.client")
 
-# A channel buffer of this size is flushed immediately. It is far below the limit of 64 MiB
-# (specification of v1, §3.6), so that rows are encoded while the application inserts more, and
-# encoding needs little memory.
+# A channel buffer of this size is flushed immediately. It is below the limit of 64 MiB
+# (specification of v1, §3.6), so that rows are encoded while the application inserts more, and that
+# encoding needs less memory.
 MAX_CHANNEL_BUFFER_BYTES = 16 * 1024 * 1024
 
 _IMMEDIATELY = -math.inf
@@ -200,7 +200,8 @@ class FlushScheduler:
             ):
                 self._insert_with_limit_checks(state, checker, values, token)
                 return True
-            # This order ensures that Ctrl-C in between leaves no bytes that are never released.
+            # Add the rows first: Ctrl-C after the next line must not leave bytes without rows,
+            # which are never released.
             run.items.extend(values)
             self._uncommitted_bytes = waiting
             if token is not None:

@@ -252,7 +252,7 @@ class RegistrationSender:
             _log.info("Rows for table %s wait: %s", chunk.plan.target.table, trouble)
             if self.on_trouble is not None:
                 self.on_trouble(trouble)
-        # The service responded, and told the client to wait.
+        # The service responded that the client must wait.
         is_busy = result.status_code == ResponseCode.QUEUE_FULL
         self._retry_queues.queue_chunk(chunk, trouble, is_service_busy=is_busy)
 

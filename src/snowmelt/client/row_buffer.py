@@ -253,7 +253,7 @@ def segments_to_tables(
     segments: Sequence[BufferSegment], schema: TableSchema
 ) -> list[BufferSegment]:
     """Convert segments to tables. Rows in lists have the columns of `schema`."""
-    converter = RowConverter(schema, zone=ZoneInfo("UTC"))  # the zone is not used
+    converter = RowConverter(schema, zone=ZoneInfo("UTC"))  # The zone is not used.
     return [segment_to_table(part, converter) for part in segments]
 
 

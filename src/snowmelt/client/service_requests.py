@@ -74,7 +74,7 @@ class ApiClient:
         """Request new credentials for the stage.
 
         Raises:
-            SnowmeltError: If the service rejects the request or does not answer.
+            SnowmeltError: If the service rejects the request or does not respond.
         """
         request = ConfigureClientRequest(role=self._role, client_prefix=self.prefix)
         return _make_upload_grant(
@@ -91,7 +91,7 @@ class ApiClient:
         """Open a channel.
 
         Raises:
-            SnowmeltError: If the service rejects the request or does not answer.
+            SnowmeltError: If the service rejects the request or does not respond.
         """
         request = OpenChannelRequest(
             request_id=self.next_request_id(),
@@ -127,7 +127,7 @@ class ApiClient:
         `include_replication` requests `replicated_row_sequencer`. `timeout_s` limits the retries. None: `request_timeout`.
 
         Raises:
-            SnowmeltError: If the service rejects the request or does not answer.
+            SnowmeltError: If the service rejects the request or does not respond.
         """
         queries = [
             ChannelStatusQuery(
@@ -160,7 +160,7 @@ class ApiClient:
         """Add columns (internal names and types), and drop NOT NULL from others.
 
         Raises:
-            SnowmeltError: If the service rejects the request or does not answer.
+            SnowmeltError: If the service rejects the request or does not respond.
         """
         request = EvolveTableRequest(
             **_make_table_fields(target.table),
@@ -179,7 +179,7 @@ class ApiClient:
         If the ID of its key is given, the channel is found even if its table was renamed.
 
         Raises:
-            SnowmeltError: If the service rejects the request or does not answer.
+            SnowmeltError: If the service rejects the request or does not respond.
         """
         request = DropChannelRequest(
             request_id=self.next_request_id(),

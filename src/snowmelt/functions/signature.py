@@ -123,7 +123,8 @@ def parse_sql_type_text(text: str) -> SqlType:
         scale = second or 0
         if not 1 <= first <= MAX_PRECISION or scale > first:
             raise DeclarationInvalid(
-                reason=f"{text!r} needs a precision of 1 to {MAX_PRECISION} and no larger scale"
+                reason=f"{text!r} needs a precision of 1 to {MAX_PRECISION} and a scale of 0 to the"
+                " precision"
             )
         return SqlType(LogicalType.FIXED, precision=first, scale=scale)
     if second is None and found.kind in {LogicalType.TEXT, LogicalType.BINARY} and first > 0:

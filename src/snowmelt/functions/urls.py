@@ -265,7 +265,7 @@ def _normalize_escapes(text: str, allowed: re.Pattern[str], component: str) -> s
 
 
 def _write_ipv6(address: ipaddress.IPv6Address) -> str:
-    """Return the address in hexadecimal, also a mapped IPv4 address, which Python 3.13 writes with dots."""
+    """Return the address in hexadecimal. Python 3.13 writes IPv4-mapped addresses with dots."""
     mapped = address.ipv4_mapped
     if mapped is None:
         return str(address)

@@ -20,7 +20,7 @@ class WorkQueue(Generic[_Item]):
 
     def __init__(self) -> None:
         self._items: deque[_Item] = deque()
-        # One wake-up token is enough. A spurious wake-up is harmless; a missed one is not.
+        # One wake-up token suffices. A spurious wake-up is harmless; a missed one is not.
         self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_wake_pending = False
         self._closed = False

@@ -546,7 +546,9 @@ def evolve_schema(
         StatementError: If a column type is invalid.
         TableNotFound: If the table does not exist, or the role may not use it.
         PrivilegeMissing: If the role may not evolve the table.
-        EvolutionRefused: If schema evolution is not enabled, or one request adds too many columns.
+        EvolutionRefused: If schema evolution is not enabled, one request adds more than 100
+            columns, or a new column has the name of a companion column.
+        NotFound: If a column in `drop_not_null` does not exist.
     """
     if not (request.database and request.schema and request.table):
         raise RequestMalformed(reason="database, schema and table must be named")

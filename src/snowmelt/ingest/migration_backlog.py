@@ -42,7 +42,7 @@ class BackPressure:
         return self._max_chunks is not None or self._max_bytes is not None
 
     def refresh(self) -> None:
-        """Poll the catalog, unless the previous poll was slow and recent. If it fails, keep the state.
+        """Poll the catalog, except in the pause after a poll. If it fails, keep the state.
 
         Raises:
             CatalogUnavailable: If the catalog cannot be reached.

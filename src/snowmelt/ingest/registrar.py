@@ -62,8 +62,8 @@ ResponseCallback: TypeAlias = "Callable[[RegisterBlobsResponse | Exception], Non
 _QUEUE_FULL = RequestRejection(
     ResponseCode.QUEUE_FULL, "Too many registrations are waiting. Retry later."
 )
-# Registrations per verify thread and batch. High enough to wake the writer rarely, low enough to
-# distribute slow blobs.
+# Maximum registrations per batch of a verify thread. A higher number wakes the commit thread less
+# often. A lower number distributes slow blobs over the threads.
 _VERIFY_BATCH_REQUESTS = 16
 # After these errors, every further transaction would also wait for the timeout.
 _OUTAGE_ERRORS = (CatalogBusy, CatalogUnavailable)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     # Start, end and kind of each value of one key.
     FieldPositions: TypeAlias = tuple[Positions, Positions, Bytes]
 
-# One loop is one compiled function; numba infers the types.
+# Functions that only kernels call have no annotations, because Numba infers the types.
 # ruff: noqa: ANN001, ANN202
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable, assignment"
 
@@ -59,7 +59,12 @@ for _status in (_TEXT_STATUS, _BOOLEAN_STATUS):
 
 @inline_jit
 def _read_number(data, start, end):
-    """Return a number's digits as an integer, their count, and the count of fraction digits."""
+    """Read the digits of a number, without its point.
+
+    Returns:
+        The digits as an integer, their number without leading zeros, the number of digits after the
+        point, and True if the number is negative.
+    """
     number = np.int64(0)
     digits = 0
     behind = 0
@@ -70,7 +75,7 @@ def _read_number(data, start, end):
         if byte == _POINT:
             has_point = 1
             continue
-        # The result is undefined if there are more digits.
+        # Above 18 digits, the integer may overflow. Callers check the number of digits.
         number = number * 10 + (byte - 48)
         digits += number != 0
         behind += has_point

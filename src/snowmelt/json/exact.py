@@ -1,4 +1,4 @@
-"""JSON parser and encoder that preserve digits: up to 38 digits, and decimals without rounding.
+"""JSON parser and encoder that keep the digits of integers and decimals.
 
 A number without fraction and exponent becomes an int of any size. In a message (`parse_json`), any
 other number becomes a float if the float equals the text exactly, otherwise a Decimal; both are
@@ -28,7 +28,7 @@ class JsonSyntaxError(ValueError):
 
 
 def parse_json_number(text: str) -> float | Decimal:
-    """Parse a JSON number with fraction or exponent to the simplest type that is exact.
+    """Parse a JSON number with fraction or exponent to a float if that is exact, else a Decimal.
 
     Raises:
         JsonSyntaxError: If the exponent is out of range.
@@ -110,7 +110,7 @@ def serialize_json(value: object) -> bytes:
 
 
 def _escape_surrogates(value: object) -> object:
-    """Return JSON with strings that have unpaired surrogates escaped."""
+    """Return a value in which strings with unpaired surrogates are replaced by escaped JSON."""
     if isinstance(value, str):
         try:
             value.encode()
@@ -125,7 +125,10 @@ def _escape_surrogates(value: object) -> object:
 
 
 def _parse_written_number(text: str) -> object:
-    """Convert a number with a point to a Decimal, and one with an exponent to the nearest float."""
+    """Convert a number with a point to a Decimal, and one with an exponent to the nearest float.
+
+    If that float is infinite, convert the number to a Decimal.
+    """
     if "e" in text or "E" in text:
         nearest = float(text)
         if math.isfinite(nearest):

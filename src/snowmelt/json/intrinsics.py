@@ -64,7 +64,7 @@ def find_equal(_context, data, position, other):
 
 @intrinsic
 def find_special(_context, data, position):
-    """Return a mask of the bytes of data[position:position + 32] that are special in strings."""
+    """Return a mask of quotes, backslashes and control bytes in data[position:position + 32]."""
     signature = types.uint64(data, position)
 
     def generate(_context, builder, _signature, arguments):

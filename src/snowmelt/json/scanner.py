@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# One loop is one compiled function; numba infers the types.
+# Each kernel is one long function. Functions that only kernels call have no annotations, because
+# Numba infers the types.
 # ruff: noqa: ANN001, ANN202, C901, PLR0911, PLR0912, PLR0913, PLR0917
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable, assignment, possibly-undefined, redundant-expr"
 
@@ -53,14 +54,15 @@ OTHER = 8  # An array, or a value that only the exact reader can identify.
 ESCAPED_TEXT = 9
 EXPONENT = 10  # A number with an exponent that is finite as a double.
 
-# Requested names as three arrays: a buffer with all names; the start of each name, followed by the
-# end of the last one; and a flag for each name, which is True if the name is case-insensitive.
+# Requested names as three arrays. The first is a buffer with all names. The second has the start of
+# each name, and the end of the last one. The third has True for each case-insensitive name.
 FieldNames: TypeAlias = "tuple[Bytes, Positions, Bytes]"
 # Start, end and kind of each value: three arrays with a row for each name and a column for each
 # record.
 ValuePositions: TypeAlias = "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]"
-# For each member index of an object: the text between the previous member's value and this one's,
-# the size of that text, and the index of the member's key among the names.
+# Three arrays with one item for each member of an object, by position. The first has the text
+# between the values of the previous member and this one. The second has the size of that text. The
+# third has the index of the member's key among the names.
 Templates: TypeAlias = "tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]"
 
 _MAX_DEPTH = 60
@@ -117,14 +119,14 @@ def _check_escape(data, position, end):
         HEX_DIGITS[load_byte(data, position + 2)] == 13
         and HEX_DIGITS[load_byte(data, position + 3)] >= 8
     ):
-        # Reject half of a surrogate pair.
+        # Reject an escaped surrogate.
         return 0
     return 6
 
 
 @inline_jit
 def _scan_string(data, position, end):
-    """Return the position of a string's closing quote (-1: rejected), and True without escapes."""
+    """Return a string's closing quote (-1: rejected), and True if the string has no escapes."""
     plain = True
     while position < end:
         special = find_special(data, position)
@@ -652,7 +654,7 @@ def frame_json_objects(
 def scan_nested_fields(
     data: Bytes, starts: Positions, ends: Positions, kinds: Bytes, field_names: FieldNames
 ) -> ValuePositions:
-    """Find the values of some names in objects that `scan_json_lines` found."""
+    """Find the values of some names in nested objects: located values of the kind `OBJECT`."""
     found = _allocate_positions(len(field_names[2]), len(starts))
     _scan_nested_objects(data, starts, ends, kinds, field_names, found, _make_templates())
     return found

@@ -1,6 +1,6 @@
 """Kernels for the cells of one column of delimited text: NULLs, unquoted values, booleans."""
 
-# One loop is one compiled function; numba infers the types.
+# Functions that only kernels call have no annotations, because Numba infers the types.
 # ruff: noqa: ANN001, ANN201, ANN202, PLR0913, PLR0917
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
 
@@ -116,8 +116,8 @@ def parse_booleans(
 ) -> tuple[Mask, Mask]:
     """Return a mask of the cells that are true, and a mask of the cells that are booleans.
 
-    `words` has the words for true, then those for false. Each has up to 7 bytes, with the first
-    byte in the lowest, and its length in the highest byte.
+    `words` has the words for true, then as many for false. An integer holds one word of up to 7
+    bytes: its first byte in the lowest byte, and its length in the highest byte.
     """
     values = np.zeros(len(starts), np.bool_)
     known = np.zeros(len(starts), np.bool_)

@@ -1,7 +1,8 @@
 """CSV kernels: tokenizer and record counter.
 
-The tokenizer examines only bytes that may start a delimiter, quote or escape. Its rules are those
-of `formats/csv_state_machine`, and tests compare the two. The record counter ignores fields.
+The tokenizer examines only bytes that may start a delimiter, quote or escape. It follows the rules
+of `snowmelt.select.formats.csv_state_machine`, and tests compare the two. The record counter
+ignores fields.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from snowmelt.kernels.delimiter_masks import (
 )
 from snowmelt.kernels.slices import Bytes, Positions, RowIndexes
 
-# One loop is one compiled function; numba infers the types.
+# Each kernel is one long function. Functions that only kernels call have no annotations, because
+# Numba infers the types.
 # ruff: noqa: ANN001, ANN202, C901, PLR0912, PLR0915
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable"
 
@@ -449,7 +451,7 @@ def find_records(
 
 @jit_kernel
 def find_last_record_end(buffer: Bytes, position: int, end: int, delimiters: DelimiterSet) -> int:
-    """Return the end of the last complete record of data[position:end], by default `position`."""
+    """Return the end of the last complete record of data[position:end], else `position`."""
     data = buffer.ctypes.data
     whole = position
     while position < end:
@@ -476,13 +478,13 @@ def _ends_with_delimiter(data, position, end, delimiters):
 class CountRules(NamedTuple):
     """Rules of `count_records`, as scalars to make calls cheaper.
 
-    If a byte is undefined, `first` has the record delimiter in its place, and `rare` any other
-    byte.
+    The record delimiter replaces an undefined byte. In `rare`, another rare byte replaces it, or 0
+    if none is defined.
     """
 
     record: np.uint8
     field: np.uint8
-    # Bytes that start no counted record, besides the record delimiter: comment, carriage return.
+    # Bytes other than the record delimiter that start no counted record: comment, carriage return.
     first: tuple[np.uint8, np.uint8]
     # Three rare bytes that only the longer path handles: quote, escape, comment.
     rare: tuple[np.uint8, ...]
@@ -504,8 +506,9 @@ def count_records(buffer: Bytes, position: int, end: int, rules: CountRules) -> 
     precedes it.
 
     Returns:
-        The number of records, or -1 if the tokenizer must determine it (for comments, blank lines,
-        escapes, quotes within a field, an invalid open quote). And True if all bytes are ASCII.
+        The number of records, and True if all bytes are ASCII. The number is -1 if the tokenizer
+        must determine it: for comments, blank lines, escapes, quotes within a field, or an invalid
+        open quote.
     """
     data = buffer.ctypes.data
     zero = np.uint64(0)
@@ -516,7 +519,7 @@ def count_records(buffer: Bytes, position: int, end: int, rules: CountRules) -> 
     count = 0
     base = position
     while base < end:
-        # Common case: outside quotes, only fields and records.
+        # Common case: 64 ASCII bytes outside quotes, without quote, escape and comment.
         while (
             before == zero
             and base + 64 <= end

@@ -172,7 +172,7 @@ class CsvRecordFinder:
             if is_open or stopped >= end:
                 return _concatenate_tokens(parts, stopped if is_open else None)
             if stopped > at:
-                # Estimate the size of the tables: the rest has about as many records per byte.
+                # Assume as many records per byte in the rest, and add 25 %.
                 scale = (end - stopped) / (stopped - at) * 1.25
                 rows = max(self._min_table_rows, int(count * scale))
                 cells = max(self._min_table_rows, int(total * scale))
@@ -220,22 +220,23 @@ class CsvBlockCutter:
         self._delimiters = make_delimiter_set(rules)
 
     def __call__(self, memory: bytearray, start: int, end: int) -> int:
-        """Return the end of the last complete record of [start, end), by default `start`."""
+        """Return the end of the last complete record of [start, end), or `start` without one."""
         data = np.frombuffer(memory, np.uint8)
         return int(csv.find_last_record_end(data, start, end, self._delimiters))
 
 
 class CsvRecordCounter:
-    """Counter of records that does not read fields, if delimiters alone determine the number."""
+    """Counter of records by their delimiters, without reading fields."""
 
     def __init__(self, rules: CsvRules) -> None:
         self._rules = _make_count_rules(rules)
         self._single = len(rules.record) == len(rules.field) == 1 and len(rules.quote) <= 1
 
     def __call__(self, data: Bytes, start: int, end: int) -> tuple[int | None, bool]:
-        """Return the number of records in data[start:end], and True if all bytes are certainly ASCII.
+        """Return the number of records in data[start:end], and True if all bytes are ASCII.
 
-        The number is None if the fields must be read to count the records.
+        The number is None if the fields must be read to count the records. The second value is then
+        meaningless.
         """
         if not self._single:
             return None, False

@@ -5,7 +5,7 @@ of a buffer that extends 64 bytes past its end, because an array parameter costs
 on each call.
 """
 
-# One loop is one compiled function; numba infers the types.
+# Functions that only kernels call have no annotations, because Numba infers the types.
 # ruff: noqa: ANN001, ANN202, ANN201, ARG001
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable"
 
@@ -41,8 +41,8 @@ class DelimiterSet(NamedTuple):
     quote: DelimiterPattern
     escape: DelimiterPattern
     comment: DelimiterPattern
-    # First bytes of record delimiter, field delimiter, quote and escape. The record delimiter
-    # stands for an undefined one.
+    # First bytes of record delimiter, field delimiter, quote and escape. The first byte of the
+    # record delimiter replaces an undefined one.
     first: tuple[np.uint8, np.uint8, np.uint8, np.uint8]
     quotes_anywhere: bool
     keeps_quotes: bool
@@ -53,7 +53,8 @@ class DelimiterSet(NamedTuple):
     drops_return: bool
     skips_blank: bool
     empty_is_null: bool
-    # True if a field certainly starts after every delimiter.
+    # True if the bytes before a quote show whether a field starts there: field delimiters do not
+    # overlap, and escapes do not apply to record delimiters.
     skims: bool
     # True if one byte identifies a field delimiter.
     simple: bool
@@ -118,7 +119,7 @@ def count_ones(_context, word):
 
 @inline_jit
 def clip_mask(word, position, end):
-    """Return the bits of data[position:position + 64] that are before `end`."""
+    """Return the mask `word` of data[position:position + 64] without the bits from `end` on."""
     if end - position < 64:
         word &= (ONE << np.uint64(end - position)) - ONE
     return word
@@ -126,7 +127,7 @@ def clip_mask(word, position, end):
 
 @inline_jit
 def find_delimiters(data, position, end, wanted_bytes):
-    """Return a mask of the marked bytes of data[position:position + 64] before `end`."""
+    """Return `load_delimiter_mask` without the bits from `end` on."""
     return clip_mask(load_delimiter_mask(data, position, wanted_bytes), position, end)
 
 

@@ -1,6 +1,6 @@
 """Number parsing kernels: parse simple integers and floats exactly, and defer all other strings."""
 
-# One loop is one compiled function; numba infers the types.
+# Functions that only kernels call have no annotations, because Numba infers the types.
 # ruff: noqa: ANN001, ANN202
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
 
@@ -33,7 +33,7 @@ _EXACT_FLOAT_END = 10**_MAX_FLOAT_DIGITS
 _POWERS_OF_TEN = np.array([float(10**power) for power in range(_MAX_EXACT_POWER + 1)])
 
 _MINUS, _PLUS, _POINT, _ZERO, _NINE = 45, 43, 46, 48, 57
-# First bytes of texts that are not numbers in any dialect: letters except those of inf and nan.
+# Limits of printable ASCII, both exclusive.
 _BLANK, _DEL = 32, 127
 _BYTE_MASK = np.uint64(0xFF)
 _ONE = np.uint64(1)
@@ -76,7 +76,10 @@ def _parse_long_number(data, start, end):
 
 @inline_jit
 def _is_never_number(data, start, end):
-    """Return True if the first byte of a text without blanks proves that it is not a number."""
+    """Return True for an empty text, and for a text whose first byte proves that it is no number.
+
+    Return False for a text that ends with a blank or a control byte.
+    """
     if start == end:
         return True
     byte = load_byte(data, start)
@@ -137,7 +140,7 @@ def _parse_short_number(word, size):
 
 @inline_jit
 def _parse_short_integers(words, sizes, values, status):
-    """Read integers of up to 8 bytes, several at a time. Skips other texts."""
+    """Read integers of up to 8 bytes, in a vectorized loop. Marks other texts `_NOT_PARSED`."""
     for r in range(len(words)):
         number, _, point, negative, good = _parse_short_number(words[r], sizes[r])
         values[r] = -number if negative else number
@@ -147,7 +150,7 @@ def _parse_short_integers(words, sizes, values, status):
 # Do not check for zero: leaving the loop early would prevent vectorization.
 @njit(nogil=True, forceinline=True, error_model="numpy")
 def _parse_short_floats(words, sizes, values, status):
-    """Read floats of up to 8 bytes, several at a time. Skips other texts."""
+    """Read floats of up to 8 bytes, in a vectorized loop. Marks other texts `_NOT_PARSED`."""
     for r in range(len(words)):
         number, behind, _, negative, good = _parse_short_number(words[r], sizes[r])
         power = 10.0 if behind & _ONE else 1.0

@@ -1,6 +1,6 @@
 """Timestamp kernels: parse ISO timestamps into packed words, and convert words to microseconds."""
 
-# One loop is one compiled function; numba infers the types.
+# Functions that only kernels call have no annotations, because Numba infers the types.
 # ruff: noqa: ANN001, ANN202
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
 
@@ -23,8 +23,8 @@ _HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
 _ASCII_ZEROS = np.uint64(0x3030_3030_3030_3030)
 _ABOVE_NINE_CHECK = np.uint64(0x4646_4646_4646_4646)
 _BYTE_MASK = np.uint64(0xFF)
-# For `yyyy-mm-` and `ddThh:mm`: masks of the separators, their bytes, and the value that turns them
-# into zeros.
+# For `yyyy-mm-` and `ddThh:mm`: the mask of the separators, and the separators. The last value
+# turns them into the digit 0: by XOR for dates, by OR after clearing for times.
 _DATE_MASK = np.uint64(0xFF00_00FF_0000_0000)
 _DATE_SEPARATORS = np.uint64(0x2D00_002D_0000_0000)
 _DATE_FLIP = np.uint64(0x1D00_001D_0000_0000)
@@ -36,7 +36,10 @@ _ZERO_TIME_SEPARATORS = np.uint64(0x0000_3000_0030_0000)
 
 @inline_jit
 def _parse_digit_pairs(word):
-    """Return in each byte the two-digit number that starts there. The high bit marks a non-digit."""
+    """Return in each byte the two-digit number that starts there, or 0 if a byte is not a digit.
+
+    The highest bit of a valid result is set, so that the result differs from 0.
+    """
     if ((word + _ABOVE_NINE_CHECK) | (word - _ASCII_ZEROS)) & _HIGH_BITS:
         return np.uint64(0)
     word -= _ASCII_ZEROS
@@ -105,7 +108,13 @@ def _parse_fraction_and_offset(data, position, end):
 def parse_iso_timestamps(
     buffer: Bytes, starts: Positions, ends: Positions
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], Mask]:
-    """Parse `yyyy-mm-ddThh:mi:ss` with up to six fraction digits, and `Z`, `±hh:mm` or nothing."""
+    """Parse `yyyy-mm-ddThh:mi:ss` with up to six fraction digits, and `Z`, `±hh:mm` or nothing.
+
+    A space may replace the T.
+
+    Returns:
+        Packed timestamps, offsets in minutes, and a mask of the texts that were not parsed.
+    """
     count = len(starts)
     packed = np.empty(count, np.int64)
     offsets = np.empty(count, np.int16)

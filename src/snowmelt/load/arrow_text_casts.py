@@ -1,7 +1,7 @@
 """Fast casts of text by Arrow, limited to text forms for which Arrow gives the exact result.
 
-The exact rules for single values convert all other text. Omitting a form here costs only time, but
-including one that Arrow casts differently would produce incorrect values. `ArraySyntax` parses
+The exact rules for single values convert all other text. A form that is omitted here costs only
+time. A form that Arrow casts differently would produce incorrect values. `ArraySyntax` parses
 arrays in delimited files, such as `[a,b,"c,d",null]`, with configurable delimiters.
 """
 
@@ -87,7 +87,7 @@ class ArrowTextCaster:
             # Arrow checks the number of digits before it applies the scale.
             return [array] if _is_within_precision(array) else None
         if self._kind is LogicalType.REAL:
-            # Some spellings of infinities and NaN must be rejected.
+            # Defer infinities and NaN, because some of their spellings must be rejected.
             return None if pc.all(pc.is_finite(array)).as_py() is False else [array]
         if self._kind is LogicalType.TEXT:
             return [array] if self._fits_length(array) else None

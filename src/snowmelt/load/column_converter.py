@@ -235,7 +235,7 @@ class TextColumnConverter:
         return filled, {row: reason for row, reason in refused.items() if not missing[row]}
 
     def convert_values(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
-        """Convert values of a typed format. None is NULL. Returns the same as `convert_texts`.
+        """Convert values of a typed format. None is NULL. See `convert_texts` for the result.
 
         Strings are converted as in a text file. An integer in a date or time column is converted as
         the text of its digits. In a text column, maps and lists become JSON.
@@ -274,7 +274,7 @@ class TextColumnConverter:
     def _convert_uniform_values(
         self, values: list[object]
     ) -> tuple[list[pa.Array], dict[int, str]]:
-        """Convert values if all are None or of the column's usual types."""
+        """Convert values that are all None or of the column's types in `_NATIVE_PYTHON_TYPES`."""
         if str in _NATIVE_PYTHON_TYPES.get(self.column.kind, ()):
             try:
                 return self.convert_texts(pa.array(values, pa.string()))
@@ -640,7 +640,7 @@ def _raise_format_rejected(column: Column, reason: str) -> None:
 
 
 def _normalize_timestamp_text(text: str) -> str:
-    """Rewrite a timestamp with a T, with minutes, and with a colon in its offset."""
+    """Rewrite a timestamp so that it has a T, minutes, and a colon in its offset."""
     match = _LOOSE_TIMESTAMP.fullmatch(text.strip(TRIMMED_CHARACTERS))
     if match is None:
         return text

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from snowmelt.load.phase_protocols import ColumnOptions
 
-# A parameter whose name suggests a secret or settings, and its value. May redact more than needed.
+# Matches a parameter whose name suggests a secret or settings, with its value. Also matches some
+# parameters that are not secret.
 _SECRET_PARAMETER = re.compile(
     r"(\b\w*(?:secret|password|token|credential|conf)\w*\s*=\s*)E?'(?:[^'\\]|''|\\.)*'?",
     re.IGNORECASE | re.DOTALL,

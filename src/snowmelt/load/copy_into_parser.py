@@ -1,7 +1,7 @@
 """Parser of Snowflake's COPY INTO, for the same load stack as COPY.
 
-Every option is either translated exactly or rejected by name. Strings follow the rules of the other
-statements: a backslash starts an escape sequence.
+Every option is either translated exactly or rejected with an error that names it. Strings follow
+the rules of the other statements: a backslash starts an escape sequence.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SCHEMES = {"s3", "gcs", "gs", "az", "file"}
 # Joins the steps of a path to a column name. A dot would confuse the path a.b with a key "a.b".
 _STEP_SEPARATOR = "\x1f"
 _PARSERS = {"JSON": "JSON", "AVRO": "AVRO", "PARQUET": "PARQUET", "ORC": "ORC"}
-# Rows of a validation are held in memory.
+# Maximum n of RETURN_n_ROWS, because these rows are held in memory.
 _MAX_VALIDATED_ROWS = 10_000
 _RETURN_ROWS = re.compile(r"RETURN_(\d+)_ROWS")
 _SKIP_FILE = re.compile(r"SKIP_FILE_(\d+)(%?)", re.IGNORECASE)
@@ -226,7 +226,7 @@ class _SelectionParser:
             if is_symbol and token.text == "$":
                 parts.append(self._parse_field())
             elif token.kind is TokenKind.WORD and cursor.peek().text == ".":
-                # The alias of the location.
+                # Skip the alias of the location and the dot.
                 cursor.advance()
                 cursor.advance()
             elif token.kind is TokenKind.STRING:

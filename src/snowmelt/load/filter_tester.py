@@ -77,7 +77,7 @@ def check_filter_with_chunkings(
     parameters: Mapping[str, object],
     data: bytes,
 ) -> FilterReport:
-    """Run a filter with many chunkings of an input, with new and with reused objects.
+    """Run a filter with the chunkings of `generate_chunkings`, with new and with reused objects.
 
     Raises:
         LoadRefused: If the filter cannot be built, or works only on records.
@@ -152,7 +152,11 @@ def _make_chunking(
 
 
 def _choose_cut_positions(data: bytes) -> list[int]:
-    """Return all positions. For long data: about 40 at equal distances, and the first line end."""
+    """Return all cut positions inside the data.
+
+    For more than `_MAX_CUTS` bytes, return `_MAX_CUTS` - 1 positions at equal distances, and those
+    next to the first line feed.
+    """
     if len(data) <= _MAX_CUTS:
         return list(range(1, len(data)))
     step = len(data) / _MAX_CUTS

@@ -223,7 +223,7 @@ _finder = _LibraryFinder()
 
 
 def _make_library_builtins(root: str) -> dict[str, Any]:
-    """Return builtins whose `__import__` prefers the library's modules, even in later calls."""
+    """Return builtins whose `__import__` prefers the library's modules, also after loading."""
     import builtins
 
     def importing(

@@ -71,7 +71,7 @@ class ParseReject:
 
 @dataclass(frozen=True, slots=True)
 class HeaderMismatch:
-    """Names of a file's header without a column, and columns that the header does not name."""
+    """Names in a file's header without a column, and columns without a name in the header."""
 
     unknown_names: tuple[str, ...] = ()
     missing_columns: tuple[str, ...] = ()

@@ -417,7 +417,7 @@ def _list_input_files(
             for file in listed:
                 found.setdefault(file.path, (file, _choose_compression(each, file, statement)))
         except PhaseFailed as error:
-            # Errors of sources also begin with the path.
+            # Remove the path, because errors of sources begin with it.
             reason = _format_error_without_period(error).removeprefix(f"{each.path}: ")
             if not statement.error_tolerance:
                 raise LoadFailed(where=each.path, reason=reason) from error

@@ -1,4 +1,4 @@
-"""Projection of parsed columns to the table's columns, each of which is computed, copied or default."""
+"""Projection of parsed columns to the table's columns: computed, copied or default values."""
 
 from __future__ import annotations
 
@@ -188,7 +188,10 @@ def _find_table_column(name: str, plan: StackPlan) -> Column:
 
 
 def _map_copied_columns(computed: ComputedExpression, plan: StackPlan) -> dict[str, str]:
-    """Return the native columns that expressions only copy, or nothing if one of them computes."""
+    """Return the source of each native column that an expression copies from a parsed column.
+
+    Return nothing if the expression is not just the name of a column of the same type.
+    """
     written = computed.sql.strip()
     if not (written.isidentifier() or (written[:1] == written[-1:] == '"')):
         return {}

@@ -220,7 +220,7 @@ class FailureLocator:
         where += "the file" if is_file_offset else "its input"
         if fields.get("record") is not None:
             where += f", record {fields['record']:,}"
-        # Errors of sources also begin with the path.
+        # Remove the path, because errors of sources begin with it.
         reason = reason.removeprefix(f"{portion.file.path}: ")
         failure = LoadFailed(where=where, reason=reason, file=portion.file.path, step=str(step))
         self.failure = self.failure or failure
@@ -293,7 +293,7 @@ class StepOutput(Generic[Item]):
         try:
             return next(items, _END_OF_ITEMS)
         except (GeneratorExit, KeyboardInterrupt, SystemExit) as error:
-            # In a worker process these come from user code, not from Ctrl-C.
+            # In a worker process, only user code raises these: Ctrl-C does not reach the process.
             if not shared_progress_page.is_isolated():
                 raise
             self._locator.raise_if_cancelled()
@@ -474,7 +474,10 @@ class PortionRun:
     def _make_reader(
         self, output: StepOutput[Any], phase: object, *, has_record_output: bool
     ) -> ByteReader:
-        """Return a reader of a step's output. Prefetches if that speeds up the step."""
+        """Return a reader of a step's output.
+
+        Prefetches on two or more processors if the phase has the attribute `overlaps`.
+        """
         if has_record_output:
             return ByteReader(map(join_records, output))
         if not getattr(phase, "overlaps", False) or (os.cpu_count() or 1) < 2:

@@ -28,7 +28,7 @@ _BOOLEAN_WORDS = np.array(
     ],
     np.uint64,
 )
-# The kernels parse these years and offsets. The exact rules parse all others.
+# Limits of the years and offsets that the kernels parse. The exact rules parse all others.
 _FIRST_YEAR_PACKED = 1000 << 46
 _LAST_DAY_PACKED = 9999 << 46 | 12 << 42 | 31 << 37
 _FIRST_YEAR_DAYS = -354_285
@@ -86,7 +86,7 @@ class TextCells:
             odd |= (packed < _FIRST_YEAR_PACKED) | (np.abs(offsets) >= _END_OFFSET_MINUTES)
             if column.kind is LogicalType.TIMESTAMP_NTZ:
                 offsets[:] = 0
-            # Conversion to UTC may move it out of the supported years.
+            # Conversion to UTC may move a timestamp out of the supported years.
             odd |= (packed >= _LAST_DAY_PACKED) & (offsets < 0)
             null = self.is_null | odd | unclean
             micros = unpack_utc_micros(packed, offsets)

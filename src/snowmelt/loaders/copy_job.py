@@ -204,7 +204,7 @@ def run_copy(
         runner: Runs the portions.
         on_progress: Called with each finished portion and the number of portions.
         arrived: A batch of files to load in place of all files that match the paths. A failed file
-            then does not fail the load, even if it is the only one, and limits of rejects apply per
+            then does not fail the load, even if it is the only one. Limits of rejects apply per
             file.
 
     Raises:
@@ -353,7 +353,7 @@ def prepare_copy(
                 connection,
                 table.table_id,
                 paths,
-                # Otherwise a watch would load a file without valid records repeatedly.
+                # Without this, a watch would load a file that has no valid records in every round.
                 with_rejected=listed_files is not None,
                 without_rejects=statement.validation == "RETURN_ALL_ERRORS",
             )

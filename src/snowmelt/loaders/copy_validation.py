@@ -1,7 +1,7 @@
 """COPY INTO with VALIDATION_MODE: return the errors or the first rows of files, and load nothing.
 
-Each file is read as one portion, in the order of the paths, so that numbers of records and offsets are
-those of the file.
+Each file is read as one portion, in the order of the paths. Record numbers and offsets therefore
+count from the start of the file.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Findings:
 def _read_file(
     task: LoadTask, functions: LoadFunctions, max_rows: int, max_rejects: int
 ) -> _Findings:
-    """Read a file up to the first `max_rejects` rejects or, if it is not 0, `max_rows` rows."""
+    """Read a file until it has `max_rejects` rejects or `max_rows` rows (0: no limit of rows)."""
     found = _Findings()
     rows = 0
     run = run_portion(task, functions)
@@ -82,7 +82,7 @@ def _read_file(
             if max_rows:
                 found.rows.append(block.rows)
                 rows += block.rows.num_rows
-            # Without a reference, the iterator ends its steps here.
+            # `break` closes the iterator, because nothing else refers to it. This ends its steps.
             if len(found.rejects) >= max_rejects or rows >= max_rows > 0:
                 break
     except (UserError, UnicodeError) as error:
@@ -91,7 +91,7 @@ def _read_file(
 
 
 class _Validator:
-    """Reads the files of one statement. User code runs in another process."""
+    """Reader of the files of one statement. User code runs in another process."""
 
     def __init__(
         self, context: CopyContext, statement: CopyStatement, prepared: PreparedCopy
@@ -103,7 +103,7 @@ class _Validator:
         )
 
     def read_rows(self, tasks: Iterable[LoadTask], count: int) -> StatementResult:
-        """Return the first rows. Raise LoadFailed at the first error."""
+        """Return the first `count` rows. Raise LoadFailed for an error before the last of them."""
         for path, reason in self._prepared.plan.failed_inputs:
             raise LoadFailed(where=path, reason=reason.rstrip("."))
         columns: tuple[str, ...] = ()

@@ -246,7 +246,7 @@ def _read_change(
 def _list_parent_manifests(
     database: Database, table: TableRecord, files: _TableFiles, parent_id: int | None
 ) -> dict[str, ManifestFile]:
-    """Return the manifests of a snapshot's parent, by the path of the original."""
+    """Return the manifests of a snapshot's parent by path, as `_list_manifests` does."""
     if parent_id is None:
         return {}
     with database.reading() as connection:

@@ -2,10 +2,10 @@
 
 Rows are inserted in numbered batches. The offset token of the channel is the number of the last
 batch. Before a batch is inserted, one marker per row with its number is committed to the error
-table. A row was replayed if the number in its marker is committed. This is known from the channel's
-offset token, and from another marker that is written after the batch. Each run first opens both
-channels, which fences earlier runs. A batch that has markers but was not committed is retried
-unchanged.
+table. A row was replayed if the number in its marker is committed. The channel's offset token, and
+another marker that is written after the batch, show which numbers are committed. Each run first
+opens both channels, which fences earlier runs. A batch that has markers but was not committed is
+retried unchanged.
 """
 
 from __future__ import annotations
@@ -245,7 +245,10 @@ class ErrorReplay:
         *,
         with_interrupted: bool = False,
     ) -> Iterator[dict[str, object]]:
-        """Yield the rows that are in no batch, in the order in which they were rejected."""
+        """Yield the rows that are in no batch, in the order in which they were rejected.
+
+        With `with_interrupted`, also yield the rows of batches that are not committed.
+        """
         since, gone = self._options.since, set[str]()
         for number, keys in journal.markers.items():
             if journal.is_committed(number, last_committed_batch):
@@ -285,7 +288,7 @@ class ErrorReplay:
         self._channel.insert_rows(list(taken.values()), str(batch_number))
         self._channel.flush()
         failpoints.hit_failpoint(failpoints.Failpoint.REPLAY_INSERTED)
-        # This row preserves the committed number if the channel expires with its token.
+        # If the channel expires with its token, this row shows that the batch is committed.
         self._write_markers(
             self._markers, table, batch_number, [(f"{_DONE_MARKER_PREFIX}{batch_number}", None)]
         )

@@ -58,7 +58,7 @@ class PipeLocation:
     _inputs: tuple[InputPath, ...]
 
     def find_path(self, name: str) -> str | None:
-        """Return the path of a named file, or None if the pipe's COPY does not cover it."""
+        """Return the path of a named file, or None if the pipe's COPY does not load it."""
         # Imported here, so that a service starts without the load stack.
         from snowmelt.load.sources.files import match_location
 

@@ -97,7 +97,7 @@ class _FollowedFile:
 
 
 class FileTail:
-    """Follows growing files. Not thread-safe."""
+    """Reader that follows growing files. Not thread-safe."""
 
     def __init__(
         self,
@@ -129,7 +129,8 @@ class FileTail:
     ) -> TailProgress:
         """Follow files until `stop` is set or, with `once`, to their ends. All rows are then committed.
 
-        `on_progress` is called about twice a second.
+        `on_progress` is called after each round. A round that reads nothing is followed by a pause
+        of 0.25 s.
 
         Raises:
             SourceWentBackwards: If a file is shorter than its committed position.

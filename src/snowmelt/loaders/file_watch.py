@@ -1,9 +1,9 @@
 """Load new files in folders and stores, each once, in batches by age and size.
 
-A round lists the files, adds files of events and files named in requests, skips those that the table
-already has, and loads a batch when it is due. The commit of a load records its files together with the rows, so
-after a crash the watch resumes with the remaining files. A file that cannot be loaded is reported
-and retried later. It does not stop other files.
+A round lists the files, and adds files with events and files named in requests. It skips files that
+the table already has, and loads a batch when it is due. The commit of a load records its files
+together with the rows, so after a crash the watch resumes with the remaining files. A file that
+cannot be loaded is reported, and retried after 10 s, 60 s and 600 s. It does not stop other files.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _log = logging.getLogger("snowmelt.load")
 _FULL_LISTING_INTERVAL_S = 60.0
 _RETRY_DELAYS_S = (10.0, 60.0, 600.0)
 _LOOKUP_CHUNK = 1000
-# If the process dies repeatedly during loads, batches shrink to one file, and finally that file is
-# skipped.
+# Each load that did not end, because the process died, shifts the maximum number of files in a
+# batch by `_SHRINK_BITS`. After `_MAX_DEATHS` such loads, the only file of the last one is skipped.
 _SHRINK_BITS = 3
 _MAX_DEATHS = 10
-# Maximum fraction of time for listing a large folder.
+# Maximum share of the time that listings take. The next listing is delayed accordingly.
 _LISTING_SHARE = 0.1
 
 
@@ -56,8 +56,8 @@ class BatchLimits:
     """Limits at which a batch is due: age of its oldest file, number of files, or their bytes.
 
     A local file is loaded only after it has not changed for `stable_s` seconds, or immediately if
-    an event reports that it was moved in. Files with events are due if no load ended within the
-    last `age_s` seconds.
+    an event reports that it was moved in. If all files that may be loaded have events, a batch is
+    due if no load ended within the last `age_s` seconds.
     """
 
     age_s: float = 2.0
@@ -104,7 +104,7 @@ class WatchJournal(Protocol):
 
 
 class MemoryJournal:
-    """Journal of a command, in memory: reports failed files."""
+    """Journal in memory, for a command. Reports failed files with `on_failure`."""
 
     load_name: str | None = None
 
@@ -162,7 +162,7 @@ class _Failure:
     at: dt.datetime
 
     def is_left_out(self, version: tuple[int | None, str | None], now: float) -> bool:
-        """Return True if it is too early to retry this version of the file."""
+        """Return True if this version of the file must not be retried yet."""
         return version == self.version and (self.retry_at is None or self.retry_at > now)
 
 
@@ -183,7 +183,7 @@ class _State:
 
 
 class FileWatch:
-    """Loads the files of one COPY statement as they appear. Not thread-safe."""
+    """Loader of the files of one COPY statement as they appear. Not thread-safe."""
 
     def __init__(
         self,
@@ -235,7 +235,11 @@ class FileWatch:
         return WatchStatus(len(waiting), min((each.seen_at for each in waiting), default=None))
 
     def wait_for_files(self, timeout_s: float) -> bool:
-        """Wait up to `timeout_s` for a new local file. Return False immediately without folder events."""
+        """Wait up to `timeout_s` for a new local file.
+
+        Returns:
+            False immediately if there are no folder events, otherwise True after the wait.
+        """
         if self._events is None:
             return False
         self._events.watch_new_folders()
@@ -324,7 +328,7 @@ class FileWatch:
                 self._state.done.pop(path, None)
 
     def _select_named(self, notices: Sequence[FileNotice], ended: list[str]) -> list[str]:
-        """Return the paths to check. Add paths whose outcome is known to `ended`."""
+        """Return the paths to check. Append the paths that have a final outcome to `ended`."""
         state, now = self._state, self._context.clock.monotonic()
         selected: list[str] = []
         for each in notices:
@@ -544,13 +548,13 @@ class FileWatch:
         self._end_attempt(failed, loaded)
 
     def _end_attempt(self, failed: Sequence[PipeFileRecord], loaded: Sequence[str] = ()) -> None:
-        # Decrease the count slowly, because the file that killed the process may be in the next
-        # batch.
+        # Decrease the count by 2 only, because the next batch may contain the file that killed the
+        # process.
         self._attempts = max(self._attempts - 2, 0)
         self._journal.end_attempt(self._attempts, failed, loaded)
 
     def _give_up(self, path: str) -> None:
-        """Skip a file that has repeatedly killed the process."""
+        """Skip the only file of a load that killed the process (see `_MAX_DEATHS`)."""
         found = next((each for each in find_new_files(path) if each.path == path), InputFile(path))
         record = PipeFileRecord(
             path,

@@ -33,14 +33,15 @@ _IS_FOLDER = 0x40000000
 _MASK = _CLOSE_WRITE | _MOVED_TO | _CREATE | _ONLYDIR
 _HEADER = struct.Struct("iIII")
 _BUFFER_BYTES = 64 * 1024
-# Further folders are found by listing only. All programs of a user share the system's limit of watches.
+# Maximum number of watched folders. All programs of a user share the system's limit. Listings find
+# the files in other folders.
 _MAX_FOLDERS = 1000
-# A burst of files is one batch: the wait continues until no event arrives for this time.
+# A wait ends when no event has arrived for this time, so that a burst of files is one batch.
 _QUIET_S = 0.05
 
 
 class FolderEvents:
-    """Watches the folders of local inputs. Not thread-safe.
+    """Watcher of the folders of local inputs. Not thread-safe.
 
     Closed when it is garbage-collected.
     """
@@ -54,7 +55,7 @@ class FolderEvents:
         self._inputs = [each for each in inputs if _is_watchable(each)]
         if not self._inputs or sys.platform != "linux":
             raise OSError(errno.ENOSYS, "there is no folder to watch")
-        # `select` waits in real time.
+        # Use the system's clock, because `select` waits in real time.
         self._clock = SystemClock()
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -62,7 +63,7 @@ class FolderEvents:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         weakref.finalize(self, os.close, self._descriptor)
         self._changed: dict[str, bool] = {}
-        # Path of each watched folder, and whether its folders are watched.
+        # Path of each watched folder, and True if its subfolders are watched too.
         self._folders: dict[int, tuple[str, bool]] = {}
         self._watched: set[str] = set()
         self.watch_new_folders()
@@ -138,7 +139,7 @@ class FolderEvents:
 
 
 def open_folder_events(inputs: Sequence[InputPath]) -> FolderEvents | None:
-    """Watch the local folders of inputs. Return None if there is none, or the system cannot."""
+    """Watch the local folders of inputs. Return None if there is none, or watching fails."""
     if not any(map(_is_watchable, inputs)):
         return None
     try:

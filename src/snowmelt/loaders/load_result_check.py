@@ -79,11 +79,11 @@ def reconcile_load(
         reject_limit: Number of rejects at which the load fails. None: no limit.
         error_tolerance: Load the other files if a file fails.
         missing_inputs: Inputs that were not found, with the reason.
-        display_path: Name for an input without a path, such as standard input. It is never skipped
-            as already loaded.
+        display_path: Name for an input without a path, such as standard input. Later loads never
+            skip such an input as already loaded.
         file_reject_limit: Number of rejects at which a file fails. None: no limit.
-        repeated_paths: Files that failed before, of a load that may be without a good file. If they fail
-            again, their rejects are not counted again. None: the load fails if all files fail.
+        repeated_paths: Files that failed in an earlier load. If one fails again, its rejects are
+            not counted again. The load may commit even if all files fail. None: it then fails.
 
     Raises:
         InternalError: If a portion is missing, occurs twice or was not planned.
@@ -301,8 +301,8 @@ def verify_portion_counts(
     """Verify that the counts of all tasks are consistent.
 
     Raises:
-        InternalError: If a portion is missing, was loaded twice or was not planned; the portions of a
-            file do not cover its bytes exactly once; or the records are not the rows and rejects.
+        InternalError: If a portion has no counts or was not planned, if the portions of a file do
+            not cover it exactly once, or if records are not the sum of rows and rejects.
     """
     missing = sorted({task.number for task in tasks} ^ set(counts_by_task))
     if missing:

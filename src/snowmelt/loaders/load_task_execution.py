@@ -279,12 +279,12 @@ _CANCEL_TIMEOUT_S = 3.0
 
 
 class LocalTaskRunner:
-    """Runs portions in this process, and yields each result when it is available."""
+    """Runner of portions in this process. Yields each result when it is available."""
 
     parallelism = _MAX_PARALLEL_TASKS
 
     def __call__(self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]) -> Iterator[PortionResult]:
-        """Run portions. Portions with user code run one after another, in one process.
+        """Run portions. Portions with user code run one after another, in a worker process.
 
         Raises:
             RemoteError: If a store does not respond.

@@ -56,7 +56,8 @@ def renumber_reject_files(
 ) -> list[WrittenFile]:
     """Convert record numbers in reject files to numbers from the start of each input file.
 
-    Reject files of first portions are unchanged. The others are rewritten.
+    The reject files of a portion that starts at record 1 are unchanged. The others are rewritten.
+    If a portion's first record number is unknown, its numbers become NULL.
 
     Raises:
         StageUnavailable: If the warehouse cannot be read or written.

@@ -22,7 +22,7 @@ from snowmelt.table.rejects import REJECT_SCHEMA, RejectedRow, RejectOrigin, to_
 from snowmelt.table.table_reader import read_native_bytes
 from snowmelt.table.warehouse_paths import open_cached_store
 
-# Size of a row group before encoding. Pruning is still effective with row groups of a few MiB.
+# Size of a row group before encoding. Pruning is effective with row groups of this size.
 _GROUP_BYTES = 5 * 1024 * 1024
 _GROUP_ROWS = 256 * 1024
 # Size at which a new file begins.
@@ -37,7 +37,7 @@ _COMPRESSION_LEVEL = 1
 
 
 class FileSpool:
-    """Writes tables of one schema to files in one folder. Buffers at most one row group."""
+    """Writer of tables of one schema to files in one folder. Buffers at most one row group."""
 
     def __init__(self, warehouse_url: str, folder: str, prefix: str, schema: pa.Schema) -> None:
         self.files: list[WrittenFile] = []
@@ -171,9 +171,9 @@ def merge_small_files(
     folder: str,
     cluster_by: Sequence[str] = (),
 ) -> tuple[WrittenFile, ...]:
-    """Return the files of a load with its small files merged, if there are many.
+    """Return the files of a load. Merge small files if there are at least `_MIN_MERGED_FILES`.
 
-    A load of many small inputs writes a file for each, which every later query would open.
+    A load writes at least one file for each input, and every later query would open all of them.
 
     Raises:
         StageUnavailable: If the warehouse cannot be read or written.
@@ -186,7 +186,7 @@ def merge_small_files(
     rows = RowSpool(spool, schema, cluster_by)
     try:
         for file in small:
-            # Checksums of pages are verified, as migrations do.
+            # This verifies the checksums of pages, as migrations do.
             rows.add(read_native_bytes(store.get(file.path), schema))
         merged = rows.finish()
     finally:

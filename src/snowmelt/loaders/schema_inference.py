@@ -43,10 +43,11 @@ _SQL_TYPES = {
 }
 
 
-# Forms of dates that COPY reads as DuckDB does. It reads 01/02/2026 as a day of January, whichever form DuckDB finds.
+# Form of dates that COPY and DuckDB read alike. Other forms can differ: COPY reads 01/02/2026 as a
+# day in January, and DuckDB may read it as a day in February.
 _SAME_DATE = r"^\s*\d{4}-\d{2}-\d{2}"
 _NANOSECONDS = r"\.\d{6}\d*[1-9]"
-# Texts of fewer digits than this are exact as a double.
+# Numbers of at most this many digits are exact as a double.
 _EXACT_DIGITS = 15
 _FETCHED_ROWS = 10_000
 
@@ -225,7 +226,7 @@ def _format_call(function: str, path: str, options: dict[str, str]) -> str:
 
 
 def _format_text_call(function: str, path: str, options: dict[str, str], column: str) -> str:
-    """Return the relation with the original texts of a column in the file."""
+    """Return the DuckDB call that reads a column of the file as text, without conversion."""
     if function == "read_csv":
         more = {"all_varchar": "true", "ignore_errors": "true"}
         return _format_call(function, path, options | more)
@@ -235,7 +236,10 @@ def _format_text_call(function: str, path: str, options: dict[str, str], column:
 def _fit_to_texts(
     sql_type: str, path: str, name: str, source: str, connection: duckdb.DuckDBPyConnection
 ) -> str:
-    """Return a type that has all values of a text column; VARCHAR if `sql_type` would change one."""
+    """Return `sql_type` for a column, with nanoseconds if needed.
+
+    Return VARCHAR if `sql_type` would change a value.
+    """
     identifier = '"' + name.replace('"', '""') + '"'
     text = f"({identifier} ->> '$')" if source.startswith("read_json") else identifier
     if sql_type == "FLOAT":
@@ -255,11 +259,11 @@ def _fit_to_texts(
 def _are_exact_doubles(
     path: str, name: str, source: str, connection: duckdb.DuckDBPyConnection
 ) -> bool:
-    """Return True if a column of doubles keeps the digits of all numbers of a column."""
+    """Return True if doubles keep the digits of all numbers in a column."""
     column = '"' + name.replace('"', '""') + '"'
     is_json = source.startswith("read_json")
     if is_json:
-        # DuckDB's JSON values have rounded digits. Its documents have all of them.
+        # DuckDB rounds numbers in JSON values. `read_json_objects` returns the original text.
         source, column = _format_call("read_json_objects", path, {}), "json"
     is_long = f"regexp_matches({column}, '[0-9][0-9.]{{{_EXACT_DIGITS}}}')"
     found = connection.execute(f"SELECT {column} FROM {source} WHERE {is_long}")
@@ -273,7 +277,10 @@ def _are_exact_doubles(
 
 
 def _is_exact_double(text: str) -> bool:
-    """Return True if a double keeps the digits of a number, as they are or as its shortest text."""
+    """Return True if the double of a number, or the double's shortest text, equals the number.
+
+    Also return True for text that is not a number, and if the double is infinite or NaN.
+    """
     try:
         number, double = Decimal(text.strip()), float(text)
     except (ArithmeticError, ValueError):

@@ -203,7 +203,7 @@ def estimate_array_bytes(array: pa.Array | pa.ChunkedArray, width_bytes: float |
 def estimate_packed_bytes(
     count: int, null_count: int, content_bytes: int, width_bytes: float | None
 ) -> float:
-    """Return the estimated size of `count` values with these nulls and bytes of text."""
+    """Return the estimated size of `count` values, of which `null_count` are null."""
     values = count - null_count
     own = values * _LENGTH_BYTES + content_bytes if width_bytes is None else values * width_bytes
     return count * _LEVEL_BYTES + own

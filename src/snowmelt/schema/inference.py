@@ -241,7 +241,7 @@ def find_schema_conflict(older: TableSchema, current: TableSchema) -> SchemaConf
 
 
 def find_versions_with_defaults_of(schemas: Mapping[int, TableSchema], version: int) -> list[int]:
-    """Return the versions that have the same defaults as a version, or none if that does not exist."""
+    """Return the versions with the defaults of `version`. A missing version has no defaults."""
     wanted = _collect_defaults(schemas[version]) if version in schemas else {}
     return [number for number, each in schemas.items() if _collect_defaults(each) == wanted]
 

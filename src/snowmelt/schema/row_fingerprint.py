@@ -34,7 +34,8 @@ _QUIET_NAN = np.uint64(0x7FF8000000000000)
 # Rows per block, so that a block fits in the processor's cache.
 _BLOCK_ROWS = 32 * 1024
 _WORD = 8
-# Longer values are hashed one by one, because a block has few of them and each needs many steps.
+# Longer values are hashed one by one. A block takes one more step for each further 8 bytes of its
+# longest value.
 _MAX_VECTOR_BYTES = 256
 _STORED = struct.Struct("<BQQQ")
 

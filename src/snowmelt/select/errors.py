@@ -108,7 +108,7 @@ class ErrorBudget:
     """Counter of rows dropped because of errors, in row order."""
 
     def __init__(self, limit: int = MAX_ROW_ERRORS) -> None:
-        """Create a budget with no dropped rows. The query fails at row `limit`."""
+        """Create a budget with no dropped rows. The query fails at the dropped row `limit`."""
         self.limit = limit
         self.dropped = 0
 

@@ -137,7 +137,10 @@ def to_three_valued_truth(value: object, dialect: Dialect) -> bool | None:
 
 
 def parse_boolean_text(text: str) -> bool | None:
-    """Parse `true` or `false` in any case. Return None for other strings."""
+    """Parse `true` or `false` in any case, ignoring surrounding whitespace.
+
+    Return None for other strings.
+    """
     return {"true": True, "false": False}.get(text.strip().lower())
 
 
@@ -156,7 +159,7 @@ def normalize_zero(value: Decimal) -> Decimal:
 
 
 def format_decimal(value: Decimal) -> str:
-    """Return all digits of a decimal, without an exponent if it is between -60 and 60."""
+    """Return all digits of a decimal. Only exponents outside -60 to 60 are written."""
     exponent = value.as_tuple().exponent
     if (
         isinstance(exponent, int)

@@ -289,7 +289,7 @@ class Authenticator:
         return token
 
     def get_cached_principal(self, headers: Mapping[bytes, bytes]) -> Principal | None:
-        """Return the principal of a recently verified token, or None. Does no I/O."""
+        """Return the principal of a token that was verified within 5 s, or None. Does no I/O."""
         token = headers.get(b"authorization")
         if token is None:
             return None if b"origin" in headers else self._anonymous

@@ -195,7 +195,7 @@ class PipeThread(threading.Thread):
         return self._lease is not None
 
     def _show_status(self, state: FilePipeRecord) -> None:
-        """Save the status of waiting files if it has changed, or periodically."""
+        """Save the status of waiting files if it has changed, at a refresh, or after 10 s."""
         assert self._watch is not None  # noqa: S101 - made above
         status, now = self._watch.status, self._clock.monotonic()
         if status == self._shown and now < self._show_at and not state.wants_refresh:

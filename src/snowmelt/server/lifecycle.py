@@ -202,11 +202,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _tune_garbage_collection() -> None:
-    """Make full passes of Python's garbage collector rarer.
+    """Run full passes of Python's garbage collector less often.
 
-    Thousands of small messages per second trigger full passes constantly, which scan the long-lived
-    objects loaded at startup. Decoding a registration of 1 KB takes 50 µs with the defaults, and 4
-    µs with these settings.
+    With the defaults, small messages trigger full passes, which scan all objects loaded at startup.
+    Decoding a registration of 1 KB takes 50 µs with the defaults, and 4 µs with these settings.
     """
     gc.collect()
     gc.freeze()

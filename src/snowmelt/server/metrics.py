@@ -363,7 +363,11 @@ def _make_migration_metrics(counts: Sequence[MigrationStateTotals]) -> Iterator[
     for name, help_text, attribute in (
         ("migrations", "Migrations in the history, by state.", "runs"),
         ("migration_rows", "Migrated rows, by state of the migration.", "rows"),
-        ("migration_seconds", "Duration of migrations, by state.", "seconds"),
+        (
+            "migration_seconds",
+            "Total duration of migrations in the history in seconds, by state.",
+            "seconds",
+        ),
     ):
         yield _make_labeled(
             GaugeMetricFamily(f"snowmelt_{name}", help_text, labels=["state"]),

@@ -67,10 +67,11 @@ class AuthenticatedRequest:
 
 @dataclass(frozen=True, slots=True)
 class PostRoute:
-    """A POST route. `allows_anonymous`: needs no token. `has_failpoint`: its response has a failpoint.
+    """A POST route.
 
-    `handle_immediately` handles the request without a task. Its callback receives the response
-    message or an exception later in the event loop.
+    `allows_anonymous` is True if requests need no token. `has_failpoint` is True if the response
+    has a failpoint. `handle_immediately` handles the request without a task. Its callback receives
+    the response message or an exception later in the event loop.
     """
 
     handle: Callable[[AuthenticatedRequest], Awaitable[ServerResponse]]

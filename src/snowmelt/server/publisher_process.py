@@ -45,7 +45,8 @@ _MIN_RESTART_DELAY_S = 1.0
 # Share of a processor that publications of one table take. Rounds of 20,000 rows take 20 ms of CPU each,
 # so five per second need less.
 _CPU_SHARE = 0.125
-# CPU time that a table may spend at once, so that joins of fresh files do not delay publications.
+# Maximum unused CPU time that a table accumulates, so that compactions of fresh files do not delay
+# publications.
 _MAX_CPU_CREDIT_S = 1.0
 # Below the 5 s for which the response to an engine's commit waits for a publication.
 _MAX_PAUSE_S = 4.0

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.server")
 
-# Maximum number of running and waiting queries. Further requests wait before they are queued.
+# Maximum number of running and waiting queries. When it is reached, requests wait until one of
+# these ends.
 _THREAD_COUNT = 16
 _NICE = 5
 # Reserves one query slot. No user has this name.

@@ -61,7 +61,7 @@ _log = logging.getLogger("snowmelt.server")
 # Error codes of Snowflake's SQL API, for compilation errors and for all other errors.
 _COMPILATION_ERROR = ("001003", "42000")
 _EXECUTION_ERROR = ("000603", "XX000")
-# As in Snowflake.
+# The limit of Snowflake.
 _MAX_STATEMENT_CHARACTERS = 1 << 20
 _encoder = msgspec.json.Encoder()
 

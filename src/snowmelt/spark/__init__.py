@@ -8,7 +8,7 @@
 `name_check`: check of table and function names before Spark starts.
 `insert_statements`: CREATE TABLE AS and INSERT.
 `row_changes`: DELETE, UPDATE and MERGE.
-`companion_values`: nanoseconds and offsets of the values that these take from columns.
+`companion_values`: nanoseconds and offsets of values that UPDATE and MERGE take from columns.
 `positioned_rows`: native rows with their positions, and rewriting of files with changed rows.
 `tables`: a table as a DataFrame.
 `format`, `datasource`: the data source `snowmelt`.

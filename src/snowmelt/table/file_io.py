@@ -111,7 +111,7 @@ class WholeOutputFile(OutputFile):
     """File of a warehouse that is written whole: after a crash, it is complete or does not exist."""
 
     def __init__(self, warehouse: Warehouse, path: str, location: str | None = None) -> None:
-        """Prepare a file. `location` is its address in metadata. None: the one of the warehouse."""
+        """Prepare a file. `location` is its address in metadata. None: its warehouse address."""
         super().__init__(location or warehouse.to_address(path))
         self._store, self._path = warehouse.store, path
 

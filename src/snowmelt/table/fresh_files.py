@@ -31,8 +31,8 @@ _MIB = 1024 * 1024
 # Maximum size of the chunks of a round. A larger backlog is published in several rounds. A round
 # takes at most about 1 s of CPU.
 MAX_ROUND_BYTES = 32 * _MIB
-# Number of files of a level before they are compacted. Compaction takes half the CPU of a round,
-# and most files are migrated before there are so many.
+# Fresh files of a table are compacted only if there are more than this number. Compaction takes
+# half the CPU of a round, and most files are migrated before there are so many.
 MAX_UNJOINED_FILES = 24
 # 16 files of level 0 become one file of level 1, and 8 of those one file of level 2, the final
 # level. Fewer files are compacted if together they have the final size.

@@ -155,7 +155,7 @@ class _BackupWatch:
         self._checked_s = self._clock.monotonic()
 
     def check_sometimes(self) -> None:
-        """Call `on_step`. Also check again after `_BACKUP_CHECK_S` seconds."""
+        """Call `on_step`, and `check` if the last check is over `_BACKUP_CHECK_S` seconds old."""
         self._on_step()
         if self._clock.monotonic() - self._checked_s > _BACKUP_CHECK_S:
             self.check()
@@ -360,7 +360,7 @@ def _delete_native_files(
     published = [each for each in listed if is_published_path(each.path)]
     found = [each for each in listed if not is_published_path(each.path)]
     if is_replica:
-        # A younger file may belong to a state that is being copied.
+        # A file that is less than a day old may belong to a state that is being copied.
         until = clock.now() - UNREGISTERED_RETENTION
         found = [each for each in found if each.modified_at < until]
     else:
@@ -384,8 +384,8 @@ def _delete_native_files(
         return 0
     unregistered = clock.now() - UNREGISTERED_RETENTION
     if written_at is not None and written_at > unregistered:
-        # Keep recent manifests: an engine may be about to commit them, and names do not distinguish
-        # them.
+        # Keep files without a run ID in their names for a day: they may be manifests that an engine
+        # is about to commit.
         found = [
             each for each in found if parse_run_id(each.path) or each.modified_at < unregistered
         ]

@@ -8,6 +8,7 @@ and in the snapshot's summary, with which the properties are verified.
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -115,6 +116,13 @@ class NativeTable:
     location: str
     metadata: TableMetadata
     facts: IcebergSummary
+
+    @property
+    def committed_at(self) -> dt.datetime:
+        """Time of the current snapshot."""
+        snapshot = self.metadata.current_snapshot()
+        milliseconds = self.metadata.last_updated_ms if snapshot is None else snapshot.timestamp_ms
+        return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)
 
     def has_snapshot_of_run(self, run_id: str) -> bool:
         """Return True if this run committed a retained snapshot."""

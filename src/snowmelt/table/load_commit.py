@@ -130,9 +130,9 @@ class LoadResult:
     """Result of a load: native files, result of each input, and stream offsets.
 
     With `force`, files that another load loaded meanwhile are loaded again. `message` is stored in
-    the history. `removed` has the paths of files of the table that the new files replace.
-    `failure` is why no file was loaded: the history shows the load as failed.
-    `snapshot_id` and `properties` are those of the new snapshot. If the ID is None, it is random.
+    the history. `removed` has the paths of files of the table that the new files replace. `failure`
+    is why no file was loaded: the history shows the load as failed. `snapshot_id` and `properties`
+    belong to the new snapshot. If the ID is None, it is random.
     """
 
     files: Sequence[WrittenFile]

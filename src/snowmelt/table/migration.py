@@ -258,7 +258,7 @@ def migrate_table(
         try:
             outcomes = [each for done in run_tasks(run_migration_task, plan.tasks) for each in done]
         except Exception as error:
-            # Keep only the first line: the others of a Spark error are a Java stack trace.
+            # Keep only the first line: the other lines of a Spark error are a Java stack trace.
             abort_migration(database, plan, str(error).partition("\n")[0], clock=clock)
             raise
         return commit_migration(database, plan, outcomes, clock=clock)

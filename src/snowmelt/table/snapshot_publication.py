@@ -173,7 +173,8 @@ class SnapshotPublisher:
         state = self._read_state(table_id, native_only=native_only)
         table = state.table
         if state.quarantined and state.quarantined[0].seq <= table.migrated_seq:
-            # Its rows are committed, but in no native file, so a newer state would omit them.
+            # The chunk's rows are committed, but in no native file, so a newer state would omit
+            # them.
             first = state.quarantined[0]
             reason = f"Chunk {first.seq} is quarantined; its blob is {first.prefix}/{first.path}."
             self._store_stalled_reason(state, reason, native_only=native_only)
@@ -284,7 +285,7 @@ class SnapshotPublisher:
                     covered = made.to_seq
                     budget -= used
                 if reason is not None or (budget <= 0 and file is None):
-                    # Keep the files after the chunk for later rounds.
+                    # Stop here. Later rounds process the fresh files after `covered`.
                     return files, retired, reason
             if file is not None and not is_split:
                 files.append(file)

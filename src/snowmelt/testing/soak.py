@@ -174,13 +174,14 @@ class SoakHarness(CrashHarness):
         *,
         kill_interval_s: float = 0.7,
         min_kills: int = 0,
+        min_compactions: int = 0,
         more_readers: Sequence[ConsistencyReader] = (),
         writers: Sequence[BatchWriter] = (),
     ) -> SoakResult:
         """Run all processes for `duration_s`, and kill one every `kill_interval_s` on average.
 
-        On a slow machine, the run continues until there were `min_kills` kills. `more_readers` run
-        in addition to Snowmelt's reader. `writers` write batches of `ROWS_PER_FILE` rows.
+        On a slow machine, the run continues until there were `min_kills` kills and `min_compactions`
+        committed compactions. `more_readers` run in addition to Snowmelt's reader. `writers` write batches of `ROWS_PER_FILE` rows.
 
         Raises:
             InternalError: If a process fails without being killed.
@@ -196,7 +197,11 @@ class SoakHarness(CrashHarness):
         for writer in writers:
             writer.start()
         kills, until = 0, self._clock.monotonic() + duration_s
-        while self._clock.monotonic() < until or kills < min_kills:
+        while (
+            self._clock.monotonic() < until
+            or kills < min_kills
+            or self._count_compactions() < min_compactions
+        ):
             self._clock.sleep(self._kill_random.uniform(0.2, 2 * kill_interval_s - 0.2))
             self._add_input_file()
             copier = copier if copier.poll() is None else self._start_copy()
@@ -225,9 +230,9 @@ class SoakHarness(CrashHarness):
         for process in (copier, migrator, maintainer):
             process.kill()
             process.wait()
-        self._wait_for_success(self._start_copy(), self._start_migration(_TABLE_SQL, "local"))
-        # A maintainer exits silently while the lease of a killed one is valid, so wait until it expires.
+        # A migrator or maintainer exits silently while the lease of a killed one is valid.
         self._clock.sleep(self.settings.lease_s)
+        self._wait_for_success(self._start_copy(), self._start_migration(_TABLE_SQL, "local"))
         self._wait_for_success(self._start_maintenance())
         streamed = self._finish_loader(loader)
         for reader in readers:
@@ -268,13 +273,12 @@ class SoakHarness(CrashHarness):
         wanted |= {(batch, number) for batch in batches for number in range(ROWS_PER_FILE)}
         with self._require_database.reading() as connection:
             loads = list_loads(connection)
-            runs = list_maintenance_runs(connection)
         done = [load for load in loads if load.state is RunState.COMMITTED]
         return SoakResult(
             kills=kills,
             committed_loads=len(done),
             lost_loads=len(loads) - len(done),
-            compactions=sum(1 for run in runs if run.state is RunState.COMMITTED),
+            compactions=self._count_compactions(),
             streamed_rows=streamed_rows,
             copied_rows=copied,
             batch_rows=len(batches) * ROWS_PER_FILE,
@@ -284,6 +288,11 @@ class SoakHarness(CrashHarness):
             queries=sum(reader.queries for reader in readers),
             violations=tuple(each for reader in readers for each in reader.violations),
         )
+
+    def _count_compactions(self) -> int:
+        with self._require_database.reading() as connection:
+            runs = list_maintenance_runs(connection)
+        return sum(1 for run in runs if run.state is RunState.COMMITTED)
 
     def _add_input_file(self) -> None:
         first = self._file_count * ROWS_PER_FILE

@@ -1,7 +1,7 @@
 """Messages of the statement API, a subset of Snowflake's SQL API (`POST /api/v2/statements`).
 
 Results are synchronous and in one partition. Values are sent as strings. Numbers are in decimal
-notation, booleans are `true` and `false`, and `binary` is in hexadecimal notation. Timestamps are
+notation or `nan`, `inf` and `-inf`, booleans are `true` and `false`, and `binary` is in hexadecimal notation. Timestamps are
 seconds since 1970 with nine decimals; `date` is days since 1970.
 """
 

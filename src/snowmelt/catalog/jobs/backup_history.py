@@ -1,6 +1,6 @@
 """History of the backups of an installation.
 
-A row is inserted when `snowmelt backup` begins, and closed when it ends. The points themselves are in
+A row is inserted when `snowmelt backup` begins, and closed when it ends. The backup points are in
 the destination (`snowmelt backup list`). Functions take a connection and do not commit.
 """
 
@@ -58,7 +58,7 @@ def commit_backup(
     objects: int,
     size: int,
 ) -> None:
-    """Close a run that created a point. It copied `objects` objects with `size` bytes in total."""
+    """Close a run that created a backup point, with the number and bytes of copied objects."""
     _close(
         connection,
         backup_id,
@@ -68,7 +68,7 @@ def commit_backup(
 
 
 def fail_backup(connection: Connection, backup_id: str, now: dt.datetime, message: str) -> None:
-    """Close a run that failed before it created a point."""
+    """Close a run that failed before it created a backup point."""
     values = {"state": RunState.FAILED, "ended_at": now, "message": replace_nul(message)}
     _close(connection, backup_id, values)
 

@@ -402,8 +402,8 @@ published_snapshots = _define_table(
     "created_at time, held_at time?",
     sa.Index("ix_published_snapshots_table_id", "table_id", "native_only", "publication_id"),
 )
-# Tables that engines loaded recently. `stalled_reason` is why their newest chunks are not
-# published. `written_at` is when an engine last created a file.
+# Tables that engines have loaded, with the time of the last load. `stalled_reason` is why their
+# newest chunks are not published. `written_at` is when an engine last created a file.
 snapshot_demand = _define_table(
     "snapshot_demand",
     "table_id tables.table_id!, native_only flag!, requested_at time, stalled_reason text?,"

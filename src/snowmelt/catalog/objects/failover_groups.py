@@ -261,7 +261,7 @@ def update_settings(
         for table in (_SLOTS, _REPORTED):
             connection.execute(sa.delete(table).where(table.c.site.in_(gone)))
         if not any(slot.protected_from for slot in list_slots(connection)):
-            # The remaining sites cannot confirm tokens.
+            # No remaining site confirms tokens, so report all committed tokens.
             update_group(connection, protected_from=None)
 
 

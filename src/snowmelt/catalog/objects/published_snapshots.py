@@ -36,8 +36,8 @@ _path_list = msgspec.json.Decoder(tuple[str, ...])
 class FreshFile:
     """A native file with the rows of the chunks in (`from_seq`, `to_seq`] that are not migrated yet.
 
-    `entry` is the file's manifest entry. `level` counts how often its rows were compacted. Paths
-    are relative to the warehouse; `size` is in bytes.
+    `entry` is the file's manifest entry. Only adjacent files of one `level` are compacted together,
+    and files of the highest level never. Paths are relative to the warehouse; `size` is in bytes.
     """
 
     file_id: int

@@ -233,7 +233,8 @@ def evolve_table(
     Raises:
         TableNotFound: If the table does not exist or the role lacks privileges on it.
         PrivilegeMissing: If the role may not evolve the table.
-        EvolutionRefused: If schema evolution is disabled, or too many columns are new.
+        EvolutionRefused: If schema evolution is disabled, more than 100 columns are new, or a new
+            column has the name of a companion column.
         NotFound: If a column of `no_longer_required` does not exist.
     """
     table = find_table(connection, name)

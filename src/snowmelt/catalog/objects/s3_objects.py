@@ -24,7 +24,7 @@ from snowmelt.errors import ObjectChanged, ObjectMissing, UploadNotFound
 _OBJECTS = model.objects
 _DROPPED_FILES = model.dropped_files
 _UPLOAD_PARTS = model.upload_parts
-# Built once, because every request runs the second statement.
+# Built once, because every request runs `_SELECT_OBJECT`.
 _SELECT_OBJECTS = sa.select(*(each for each in _OBJECTS.c if each.name != "bucket_id"))
 _SELECT_OBJECT = _SELECT_OBJECTS.where(
     _OBJECTS.c.bucket_id == sa.bindparam("bucket_id"), _OBJECTS.c.key == sa.bindparam("key")

@@ -39,6 +39,7 @@ _TABLES = model.tables
 _SCHEMAS = model.schemas
 _DATABASES = model.databases
 _SCHEMA_VERSIONS = model.schema_versions
+_FIRST_VERSION = 1
 _DATA_KEYS = model.data_keys
 _columns_decoder = msgspec.json.Decoder(tuple[Column, ...])
 _EFFECTIVE_RETENTION_DAYS = sa.func.coalesce(
@@ -215,7 +216,7 @@ def create_table(
             name=name.table,
             owner=owner,
             cluster_by=msgspec.json.encode(list(cluster_by)).decode(),
-            schema_version=1,
+            schema_version=_FIRST_VERSION,
             last_seq=0,
             migrated_seq=0,
             created_at=now,
@@ -226,7 +227,7 @@ def create_table(
     connection.execute(
         sa.insert(_SCHEMA_VERSIONS).values(
             table_id=table_id,
-            version=1,
+            version=_FIRST_VERSION,
             columns=msgspec.json.encode(tuple(columns)).decode(),
             since_seq=0,
             created_at=now,
@@ -335,6 +336,20 @@ def list_table_schema_versions(connection: sa.Connection, table_id: int) -> dict
         version: TableSchema(version, _columns_decoder.decode(columns))
         for version, columns in connection.execute(query)
     }
+
+
+def find_schema_at(connection: sa.Connection, table_id: int, moment: dt.datetime) -> TableSchema:
+    """Return the columns that a table had at a moment after its creation."""
+    versions = _SCHEMA_VERSIONS.c
+    row = connection.execute(
+        sa.select(versions.version, versions.columns)
+        .where(versions.table_id == table_id)
+        # The first version has the columns of the creation.
+        .where((versions.created_at <= moment) | (versions.version == _FIRST_VERSION))
+        .order_by(versions.version.desc())
+        .limit(1)
+    ).one()
+    return TableSchema(row.version, _columns_decoder.decode(row.columns))
 
 
 def add_schema_version(

@@ -18,7 +18,7 @@ from snowmelt.catalog.sql.lexer import SourcePosition, SqlRules, SqlToken, Token
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import RESERVED_WORDS, TableName, to_display_name
 
-MAX_NAME_LENGTH = 255  # as in Snowflake
+MAX_NAME_LENGTH = 255  # The limit of Snowflake.
 
 
 class NameLevel(StrEnum):
@@ -270,7 +270,7 @@ _Choice = TypeVar("_Choice", bound=str)
 _TEXT_TOKEN_KINDS = frozenset({TokenKind.WORD, TokenKind.QUOTED, TokenKind.STRING})
 
 
-MAX_RETENTION_DAYS = 90  # as in Snowflake
+MAX_RETENTION_DAYS = 90  # The limit of Snowflake.
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ FUNCTION_CLAUSES = {
 
 # Names, arguments and types of functions.
 
-_MAX_ARGUMENTS = 500  # as in Snowflake
+_MAX_ARGUMENTS = 500  # The limit of Snowflake.
 _NUMERIC_TYPES = frozenset({LogicalType.FIXED, LogicalType.REAL})
 
 

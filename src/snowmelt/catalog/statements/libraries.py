@@ -154,7 +154,7 @@ def _check_factory_exists(statement: CreateLoadFunction, session: StatementSessi
             ) from None
         found = _find_bound_names(tree.body)
         if found is None:
-            return  # a star import, or names that are created at run time
+            return  # A star import, or names that are created at run time.
         bound.update(dict.fromkeys(found))
     if statement.factory.lower() not in {name.lower() for name in bound}:
         offered = ", ".join(name for name in bound if not name.startswith("_")) or "nothing"

@@ -133,8 +133,8 @@ def delete_blob_tombstones(
 ) -> int:
     """Delete up to `limit` tombstones that were written before a time. Return the deleted number.
 
-    This limits the size of the table. `before` must leave enough time for every service and garbage
-    collector to finish with the blobs, which takes minutes.
+    This limits the size of the table. `before` must be longer ago than any registration or garbage
+    collection of the blobs takes, which is minutes.
     """
     old = (
         sa.select(_SIGHTINGS.c.path)

@@ -1,7 +1,7 @@
 """State of the row API: last request, row counts and last error of channels, and byte encodings.
 
 The byte encoding is base64 or hexadecimal digits, by pipe path and client token. It is stored only
-for paths on which a response told a client to use base64. On all other paths, no client uses
+for paths on which a response instructed a client to use base64. On all other paths, no client uses
 base64.
 """
 
@@ -274,7 +274,7 @@ _ANY_CLIENT_TOKEN = ""
 
 
 def last_base64_client_at(connection: sa.Connection, path: str) -> dt.datetime | None:
-    """Return the last time a response told a client of a pipe to use base64, or None."""
+    """Return the last time a response instructed a client of a pipe to use base64, or None."""
     return _find_client_timestamp(connection, path, _ANY_CLIENT_TOKEN)
 
 

@@ -82,7 +82,7 @@ def compute_freshness_state(
 ) -> str:
     """Return the state of a table or channel.
 
-    `usual_gap_s` is the mean time between recent commits, or None for fewer than five commits.
+    `usual_gap_s` is the mean time between commits, or None for fewer than five commits.
     """
     silent_s = (now - (last_commit_at or created_at)).total_seconds()
     if freshness_s is not None and silent_s > freshness_s:

@@ -46,7 +46,7 @@ _ALL_FILES_FAILED = sa.and_(
         _FILES_OF_LOAD.where(_FILES.c.state != LoadFileState.FAILED).correlate(_LOADS).exists()
     ),
 )
-# Files are counted for loads with at most this number.
+# Failed files are counted only for loads of at most this many files.
 _MAX_COUNTED_FILES = 10_000
 
 

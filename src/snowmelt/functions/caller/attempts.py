@@ -97,7 +97,7 @@ class RetryState:
 
     @property
     def remaining_s(self) -> float:
-        """Remaining seconds of this phase, at least a minimum."""
+        """Remaining seconds of this phase, at least `_MIN_REQUEST_TIMEOUT_S`."""
         return max(self._current_deadline() - self._clock.monotonic(), _MIN_REQUEST_TIMEOUT_S)
 
     def extend_deadline(self, seconds: float) -> None:
@@ -262,7 +262,8 @@ class RetryingSender:
         sets the outcome.
 
         Raises:
-            PayloadTooLarge: If the batch or its response is too large. Halves of the batch may fit.
+            PayloadTooLarge: If the batch or its response exceeds a limit of the caller or of the
+                service. Halves of the batch may fit.
             CallFailed: If the batch failed permanently.
             UserError: If the batch may not be sent: the URL is rejected, a secret is missing, or
                 the budget is spent.

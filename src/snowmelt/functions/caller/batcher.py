@@ -202,14 +202,14 @@ class _IncomingRows:
         return row if sent is None else int(np.searchsorted(sent, row))
 
     def estimate_bytes(self, start: int, end: int) -> int:
-        """Return the total size of some rows to send, in bytes."""
+        """Return the total size of the rows to send from `start` to `end`, in bytes."""
         size = self._fixed_bytes * (end - start)
         for factor, ends in self._variable_width_offsets:
             size += factor * int(ends[end] - ends[start])
         return size
 
     def estimate_cumulative_bytes(self, start: int, end: int) -> Int64Array:
-        """Return the cumulative sizes of some rows to send, in bytes."""
+        """Return the cumulative sizes of the rows to send from `start` to `end`, in bytes."""
         sizes = np.arange(1, end - start + 1, dtype=np.int64) * self._fixed_bytes
         for factor, ends in self._variable_width_offsets:
             sizes += factor * (ends[start + 1 : end + 1].astype(np.int64) - ends[start])
@@ -296,10 +296,10 @@ class BatchIdGenerator:
 
 
 class _FunctionUseCounter:
-    """Counter that numbers the function uses of a task attempt that begin with equal batches.
+    """Counter of the function uses of a task attempt whose first batches are equal.
 
-    The processes of the attempt share a file of digests. The order of the numbers is arbitrary.
-    This is safe: such uses send the same rows to the same function, so at worst their values are
+    The processes of the attempt share a file of digests. Uses get their numbers in any order. This
+    is safe: such uses send the same rows to the same function, so at worst their values are
     swapped.
     """
 

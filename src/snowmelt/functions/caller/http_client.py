@@ -229,7 +229,7 @@ class HttpConnection(asyncio.Protocol):
             add_header(self._headers, name, value)
 
     def on_headers_complete(self) -> None:
-        """Determine how the body ends, and reject a body that is too large."""
+        """Determine how the body ends, and reject a body above the limit."""
         self._status = self._parser.get_status_code()
         if 100 <= self._status < _HTTP_OK:
             if self._status == _HTTP_SWITCHING_PROTOCOLS:
@@ -483,7 +483,7 @@ class HttpClient:
             )
 
     def _close_idle_connections(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close connections that were idle for too long. Lists end with the last used one."""
+        """Close connections that were idle for 60 s. Each list ends with the last used one."""
         self._idle_timer = None
         since = loop.time() - _IDLE_CONNECTION_TTL_S
         for idle in self._idle.values():

@@ -301,8 +301,8 @@ class RequestFactory:
 
         Args:
             plan: Plan of the calls.
-            accepted_encodings: Last Accept-Encoding header of each origin's responses. Others may
-                add entries.
+            accepted_encodings: Last Accept-Encoding header of each origin's responses. The HTTP
+                client updates it.
         """
         self._plan = plan
         self._accepted_encodings = accepted_encodings

@@ -160,8 +160,7 @@ class SharedFile:
 
 
 _NEXT_REQUEST_FORMAT = struct.Struct("=d")
-# Maximum delay of an event loop after which it may send the missed requests at once. Limits the
-# burst after a pause.
+# After a pause, a process may send the requests of at most this time without spacing them.
 _MAX_CATCH_UP_S = 0.05
 
 

@@ -208,7 +208,7 @@ class _ArgumentEncoder:
         ):
             return column
         if pa.types.is_timestamp(kind) and pa.types.is_timestamp(form) and form.tz and kind.tz:
-            form = pa.timestamp("us", kind.tz)  # the zone of the type does not change the values
+            form = pa.timestamp("us", kind.tz)  # The zone of the type does not change the values.
         try:
             return column.cast(form)
         except pa.ArrowException as error:
@@ -286,7 +286,7 @@ def _format_optional_fraction(column: pa.Array, second_type: pa.DataType) -> pa.
     try:
         return column.cast(second_type).cast(pa.string())
     except pa.ArrowInvalid:
-        pass  # some values have a fraction
+        pass  # Some values have a fraction.
     texts = column.cast(pa.string())
     if pc.any(pc.ends_with(texts, ".000000")).as_py():
         return pc.replace_substring_regex(texts, r"\.000000$", "")

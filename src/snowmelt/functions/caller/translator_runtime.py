@@ -188,7 +188,7 @@ _RUNNER_SOURCE = """
   };
 })
 """
-# Names of the value that nests too deeply, by the number that the runner returns in that case.
+# Name of the value that is nested too deeply, by the number that the script above returns.
 _DEEP_VALUES = {1: "argument", 2: "result"}
 _ERROR_NAME_PATTERN = re.compile(r"([A-Za-z]{0,40}Error)\b")
 _STACK_FRAME_PATTERN = re.compile(r"^    at (?:([\w$]{1,60}) \()?<input>:(\d+)\)?$", re.MULTILINE)

@@ -12,9 +12,10 @@ payload in errors.
 
 Translators run in child processes, because these can be stopped, and because a crash then fails
 only one call. A regular expression or a deeply nested document can block or crash a JavaScript
-engine despite the engine's own limits. JavaScript translators of all functions share a few
-processes, because each object gets a new context. A Python translator has one process per task,
-because its module keeps globals. `serve` is the main function of the child process.
+engine despite the engine's own limits. JavaScript translators of all functions share processes,
+because each object gets a new context. Up to four idle processes are kept. A Python translator has
+one process per task, because its module keeps globals. `serve` is the main function of the child
+process.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def _make_error_response(error: SnowmeltError) -> ServiceResponse:
     return ServiceResponse(answer.status, answer.body, {"content-type": "application/json"})
 
 
-MAX_LAMBDA_RESPONSE_BYTES = 6_291_556  # Lambda's limit for the JSON result of a handler
+MAX_LAMBDA_RESPONSE_BYTES = 6_291_556  # Lambda's limit for the JSON result of a handler.
 
 
 class EventFormat(StrEnum):
@@ -222,7 +222,7 @@ def make_event(request: ServiceRequest, event_format: EventFormat) -> dict[str, 
 _LOG = logging.getLogger("snowmelt.functions.gateway")
 
 MAX_REQUEST_BYTES = 10 * 1024 * 1024
-DEFAULT_HANDLER_TIMEOUT_S = 29.0  # as in API Gateway
+DEFAULT_HANDLER_TIMEOUT_S = 29.0  # The timeout of API Gateway.
 _MIN_COMPRESSED_BYTES = 1024
 
 

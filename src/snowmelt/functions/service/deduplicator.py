@@ -24,7 +24,7 @@ from snowmelt.functions.errors import BatchIdReused, Overloaded
 from snowmelt.functions.service.request_response_types import BatchResponseBody, error_to_response
 
 DEFAULT_MEMORY_STORE_BYTES = 64 * 1024 * 1024
-_ENTRY_OVERHEAD_BYTES = 400  # approximate size of an entry without its body
+_ENTRY_OVERHEAD_BYTES = 400  # Approximate size of an entry without its body.
 
 
 @dataclass(frozen=True, slots=True)

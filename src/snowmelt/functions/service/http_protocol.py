@@ -67,7 +67,7 @@ class ServiceProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Handle a complete request of the fast path. ASGI already processes other requests."""
+        """Answer a fast-path request. For another request, signal the end of its body to ASGI."""
         cycle: object = self.cycle
         if isinstance(cycle, _SmallRequest):
             cycle.respond()

@@ -46,10 +46,11 @@ class ClientEncodingInstructions:
     _hex_clients: set[tuple[str, str]] = field(default_factory=set)
 
     def record_hex_instruction(self, target: PipeTarget, client: SdkClient | None) -> float | None:
-        """Record that a client is asked to write hexadecimal digits.
+        """Record that a response instructs a client to write hexadecimal digits.
 
         Return the seconds after which this instruction must expire, so that the client polls again.
-        Return None if any time is fine, because no client was asked to write base64.
+        Return None if the time does not matter, because no response instructed a client to write
+        base64.
         """
         if target.base64_client_since is None or client is None or not client.token_id:
             return None
@@ -79,7 +80,7 @@ class ClientEncodingInstructions:
         """Return True if the client that opens a channel may write base64 in it.
 
         Raises:
-            RowsBusy: If this is not known yet, at most 30 s after the client got its token. Retryable.
+            RowsBusy: If the encoding is not known yet, up to 30 s after the client got its token.
         """
         if client is None:
             return False
@@ -90,7 +91,7 @@ class ClientEncodingInstructions:
         """Return True if a client may write base64 in a request of the elastic channel.
 
         Raises:
-            RowsBusy: If this is not known yet, at most 30 s after the client got its token. Retryable.
+            RowsBusy: If the encoding is not known yet, up to 30 s after the client got its token.
         """
         told = target.base64_client_since
         if told is None or client is None:

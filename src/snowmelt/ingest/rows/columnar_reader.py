@@ -2,7 +2,7 @@
 
 Used only if the result certainly equals that of the row converter. Arrow reads the lines with the
 types of the first line. All lines are converted row by row if a value does not have the type of its
-column. The same applies if Arrow accepts a value that the exact reader rejects. Texts of dates and
+column, or if the exact reader would reject a value that Arrow accepts. Texts of dates and
 timestamps are parsed in one batch if all have the one unambiguous format.
 """
 

@@ -38,7 +38,7 @@ _log = logging.getLogger("snowmelt.ingest")
 
 _MAX_GROUP_REQUESTS = 512
 # Pause per request of a group. Many requests mean many channels, whose clients buffer rows for a
-# second anyway. A group of any size takes about 20 ms.
+# second. A group of any size takes about 20 ms.
 _PAUSE_PER_REQUEST_S = 0.0033
 _MAX_PAUSE_S = 0.15
 

@@ -137,7 +137,8 @@ class RowService:
             )
             position = (table.table_id, name, opened.row_sequencer)
             if failover_groups.find_unreported_channels(connection, [position]):
-                # The client resends the rows behind its committed token, so that must be safe.
+                # The client resends the rows after its committed token, so all followers must have
+                # the rows up to this token.
                 raise RowsBusy(reason=failover_groups.NOT_REPLICATED)
             if name not in known:
                 # The channel was dropped after the first response to this request, so the caller is
@@ -293,7 +294,8 @@ class RowService:
         Raises:
             PipeNotFound: If the pipe does not exist, or the role may not insert through it.
             RequestMalformed: If a token or the request ID contains NUL.
-            BodyUnreadable: If `get_body` raises it. The same applies to `BodyTooLarge`.
+            BodyUnreadable: If `get_body` raises it.
+            BodyTooLarge: If `get_body` raises it.
             RowsBusy: If the service is stopping, or the table's migration backlog is over its limit.
         """
         check_no_nul_texts(request)
@@ -338,7 +340,7 @@ class RowService:
         """Return True if binary values in these rows may be base64 instead of hexadecimal.
 
         Raises:
-            RowsBusy: If this is not known yet.
+            RowsBusy: If the encoding of the client is not known yet.
         """
         if not has_binary_column(target.table):
             return False

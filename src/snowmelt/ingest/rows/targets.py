@@ -84,8 +84,8 @@ class SdkClient:
 class PipeTarget:
     """Target table of a pipe for one user. `copy` is the pipe's transformation.
 
-    `last_base64_client_at` is the last time when an older service told a client of this pipe to
-    write base64.
+    `last_base64_client_at` is the last time at which an older service instructed a client of this
+    pipe to write base64.
     """
 
     path: PipePath

@@ -1,8 +1,9 @@
 """Vertica's date and time templates for TO_CHAR, TO_DATE, TO_TIMESTAMP and FORMAT.
 
 A template is split into fields once. `render_to_char` converts it to a DuckDB expression that
-formats a timestamp. `DatetimeTemplateReader` parses text. Patterns that Vertica lacks, or that its
-manual does not define, are rejected by name. `docs/reference/copy-functions.md` lists them.
+formats a timestamp. `DatetimeTemplateReader` parses text. A pattern that Vertica lacks, or that its
+manual does not define, is rejected with an error that names it. `docs/reference/copy-functions.md`
+lists these patterns.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ def parse_datetime_template(template: str) -> tuple[DatetimeTemplateField, ...]:
     """Split a template into patterns and literal text.
 
     Raises:
-        DatetimeTemplateInvalid: If a part is not a pattern, or an unsupported one.
+        DatetimeTemplateInvalid: If a part is neither literal text nor a supported pattern.
     """
     fields: list[DatetimeTemplateField] = []
     at = 0
@@ -318,7 +319,8 @@ class DatetimeTemplateReader:
 
         Args:
             template: The template.
-            needs_date: Require a year and no day without a month. False: require a time of day.
+            needs_date: If True, the template must have a year, and a month if it has a day. If
+                False, it must have a time of day.
             needs_time: Include the time of day in the result of `bulk_pattern`.
 
         Raises:

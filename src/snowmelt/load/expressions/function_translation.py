@@ -51,7 +51,8 @@ _ASCII_PATTERN = "^[\\x00-\\x7F]*$"
 class FunctionOverload:
     """Function signature and its SQL.
 
-    `arguments` has a key of `_ARGUMENT_WRITERS` for each argument. `{0}` in `sql` is the first one.
+    `arguments` has a key of `_ARGUMENT_WRITERS` for each argument. In `sql`, `{0}` is the first
+    argument.
     """
 
     arguments: str
@@ -687,7 +688,7 @@ def build_function_call(name: str, values: Sequence[TypedSql]) -> TypedSql:
         except ExpressionInvalid as error:
             reason = f": {error}"
             continue
-        # The result of integers is an integer.
+        # If all numbers are integers, a NUMERIC result is an INTEGER.
         has_numbers = "n" in overload.arguments
         numbers = [types.require_number(value) for value in values] if has_numbers else []
         whole = overload.type is ExprType.NUMERIC and all(

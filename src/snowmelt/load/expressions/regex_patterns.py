@@ -1,7 +1,7 @@
 """Regular expressions of COPY expressions: the subset in which Vertica and DuckDB agree.
 
 Vertica uses Perl's syntax and DuckDB uses RE2. A construct that one of them lacks or interprets
-differently is rejected by name.
+differently is rejected with an error that names it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Translation of Vertica SQL expressions, parsed by sqlglot, to DuckDB SQL.
 
-Operators, casts and functions that neither this module nor `function_translation` lists are
-rejected by name. Nothing is passed to DuckDB untranslated.
+An operator, cast or function that neither this module nor `function_translation` lists is rejected
+with an error that names it. Nothing is passed to DuckDB untranslated.
 """
 
 from __future__ import annotations
@@ -457,7 +457,7 @@ class _ExpressionTranslator:
         return build_function_call(name, [self.translate(argument) for argument in arguments])
 
     def _translate_load_source(self, arguments: list[exp.Expr]) -> TypedSql:
-        """Return the path of the file, or a part of it."""
+        """Translate CURRENT_LOAD_SOURCE: the path of the file, or one part of it by number."""
         path = self._columns.get(FILENAME)
         if path is None:
             raise ExpressionInvalid("the file of a row is not available here")
@@ -469,7 +469,7 @@ class _ExpressionTranslator:
             raise ExpressionInvalid(
                 "CURRENT_LOAD_SOURCE accepts one optional integer: the number of a part of the path, from 1"
             )
-        # Without the slash or scheme at its beginning.
+        # Remove the slash or the scheme at the start of the path.
         parts = f"regexp_replace({path.sql}, '^([A-Za-z][A-Za-z0-9+.-]*:/)?/', '')"
         return TypedSql(
             f"nullif(split_part({parts}, '/', {int(str(number.this))}), '')", ExprType.TEXT

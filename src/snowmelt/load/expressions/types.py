@@ -53,7 +53,7 @@ class TypedSql:
     """Part of an expression as DuckDB SQL, with its type.
 
     `literal` is the text of a string literal. `has_scale` is False for a NUMERIC whose scale may
-    differ in Vertica, with the same value.
+    differ from Vertica's. Its value does not differ.
     """
 
     sql: str
@@ -93,7 +93,7 @@ def render_text_literal(text: str) -> TypedSql:
 
 
 def is_scale_preserved(values: Sequence[TypedSql]) -> bool:
-    """Return True if a choice among these values has a definite scale."""
+    """Return True unless a choice among these values is a NUMERIC whose scale may differ."""
     chosen = [value for value in values if value.type is not ExprType.NULL]
     is_numeric = any(value.type is ExprType.NUMERIC for value in chosen)
     return not is_numeric or (len(chosen) == 1 and chosen[0].has_scale)

@@ -67,7 +67,7 @@ class StripBom:
 def _find_encoding(name: str, parameter: str) -> str:
     try:
         found = codecs.lookup(_ICONV_ALIASES.get(name.lower(), name)).name
-        # Fails for codecs that do not encode text.
+        # This fails for codecs that do not encode text.
         "".encode(found)
         codecs.getincrementaldecoder(found)
         codecs.getincrementalencoder(found)

@@ -138,7 +138,7 @@ class PartitionConsumer:
             self._consumer.close()
 
     def list_partition_ends(self) -> tuple[PartitionEnd, ...]:
-        """Return the results of the partitions that are read to their end."""
+        """Return the results of the partitions whose reading has ended."""
         return tuple(
             PartitionEnd(
                 topic=each.partition_range.topic,
@@ -181,7 +181,10 @@ class PartitionConsumer:
     def _try_accept_batch(
         self, partition: _PartitionState, messages: Sequence[ck.Message], values: list[bytes]
     ) -> bool:
-        """Accept a whole batch if no message needs special handling. Return True on success."""
+        """Accept a whole batch. Return False if its messages must be accepted one by one.
+
+        This is the case for errors, missing offsets and empty messages, and at the end offset.
+        """
         if partition.end_reason is not None or any(map(_get_error, messages)):
             return False
         offsets, contents = list(map(_get_offset, messages)), list(map(_get_value, messages))

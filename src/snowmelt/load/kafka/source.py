@@ -166,7 +166,7 @@ class KafkaSource:
     def _resolve_offsets(
         self, consumer: ck.Consumer, partition_range: PartitionRange
     ) -> PartitionRange | None:
-        """Resolve the start offset. Return None if the range has no new messages.
+        """Resolve the offsets. With `stop_on_eof`, return None if there are no new messages.
 
         Does not check that the start offset still exists; reading does.
         """

@@ -23,8 +23,9 @@ from typing import Any
 
 from snowmelt.load.phase_definition import PhaseDefinition
 
-# Parser name to module and class of its options, and module and class of the parser. If the latter
-# are empty, the options' method `parser` makes the parser. Modules are imported on first use.
+# For each parser name: module and class of its options, and the parser as `module.Class`. If the
+# last item is empty, the method `parser` of the options makes the parser. Modules are imported on
+# first use.
 _PARSER_LOCATIONS: dict[str, tuple[str, str, str]] = {
     "DELIMITED": ("delimited", "DelimitedOptions", ""),
     "FDELIMITEDPARSER": ("delimited", "FlexDelimitedOptions", ""),

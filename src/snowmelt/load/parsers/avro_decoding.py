@@ -1,9 +1,10 @@
 """Exact decoding of Avro: readers of logical types, and strict indexes of unions and enums.
 
 fastavro rounds decimals with too many digits, wraps negative times of day, and reads timestamps in
-nanoseconds as integers. `install_readers` registers exact readers for the process. It also counts
-negative indexes of unions and enums from the end, so that bytes of another schema become values.
-Schemas from `parse_avro_schema` reject them.
+nanoseconds as integers. `install_readers` registers exact readers for the process.
+
+fastavro also counts negative indexes of unions and enums from the end, so that bytes of another
+schema become values. Schemas from `parse_avro_schema` reject negative indexes.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ def parse_avro_schema(schema: Any, named: dict[str, Any] | None = None) -> Any:
     Raises:
         Exception: If the schema is invalid, as from `fastavro.parse_schema`.
     """
-    # fastavro loses the referenced types of a schema that is a union or a name. A record with one
-    # field has the same encoding as the field.
+    # Wrap the schema in a record with one field, which has the same encoding as the field: fastavro
+    # loses the referenced types of a schema that is a union or a name.
     fields = [{"name": "value", "type": schema}]
     record = {"type": "record", "name": "snowmelt_value", "fields": fields}
     parsed = fastavro.parse_schema(record, named_schemas={} if named is None else named)

@@ -27,7 +27,8 @@ from snowmelt.load.phase_protocols import ByteReader, HeaderMismatch, ParsedBatc
 from snowmelt.load.portion import Portion
 from snowmelt.schema.types import to_display_name, to_internal_name
 
-# Exceeds the number of columns of any table. Parsing a million names would take 5 s of CPU time.
+# Maximum number of names in a header. No table has as many columns. Parsing a million names would
+# take 5 s of CPU time.
 _MAX_HEADER_NAMES = 65_536
 
 
@@ -277,8 +278,9 @@ class CsvOptions:
 class CopyIntoCsvOptions:
     """Options of COPYINTOCSV, the parser of COPY INTO for delimited text.
 
-    `null_if` is a JSON array of texts. Fields without quotes that equal one of them are NULL; with
-    `empty_is_null`, empty ones too. Without `header` columns match by position.
+    `null_if` is a JSON array of texts. An unquoted field that equals one of them is NULL. With
+    `empty_is_null`, an empty unquoted field is NULL too. Without `header`, columns match by
+    position.
     """
 
     delimiter: str = ","

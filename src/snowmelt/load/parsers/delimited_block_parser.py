@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     Reasons = dict[int, tuple[str | None, str]]
 
-# The exact reader parses a smaller first block in less time than it takes to load the scanner.
+# Minimum size of the first block for the scanner. The exact reader parses a smaller block in less
+# time than it takes to load the scanner.
 _MIN_SCANNED_BYTES = 1 << 15
 # Limits of the scanner: 32-bit positions, and terminators of up to 16 bytes.
 _END_SCANNED_BYTES = 1 << 31

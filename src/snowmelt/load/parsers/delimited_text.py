@@ -59,7 +59,7 @@ class DelimitedDialect:
 
     @property
     def null_overrides(self) -> dict[int, bytes] | None:
-        """NULL texts of the fields that override it, by field index.
+        """NULL texts by field index, for the fields that override the default NULL text.
 
         None if a field also overrides another format character.
         """
@@ -88,7 +88,7 @@ class DelimitedDialect:
         return replace(self, field_overrides=tuple(own)) if own else self
 
     def with_overrides_at(self, field_indexes: Sequence[int | None]) -> DelimitedDialect:
-        """Return the dialect with its overrides, given by column index, stored by field index."""
+        """Return the dialect with the overrides moved from column indexes to field indexes."""
         moved = [(field_indexes[column], marks) for column, marks in self.field_overrides]
         return replace(
             self,

@@ -132,7 +132,7 @@ class JsonColumnReader:
         self._root = _KeyNode()
         self._key_count = 0
         self._used_columns: set[int] = set()
-        # True if there are too many keys, or two keys for one column.
+        # True if there are more than `_MAX_KEYS` keys, or two keys for one column.
         self._has_conflict = False
         self._is_supported = not (
             options.flatten_arrays
@@ -182,7 +182,8 @@ class JsonColumnReader:
                 index, has_inner = self._column_paths.find_path(path)
                 node.columns[key] = -1 if index is None else index
                 if index is not None:
-                    # If two keys map to one column, the last one in the object applies.
+                    # If two keys map to one column, the last one in the object applies. Leave this
+                    # to the exact reader.
                     self._has_conflict |= index in self._used_columns
                     self._used_columns.add(index)
                 if has_inner:

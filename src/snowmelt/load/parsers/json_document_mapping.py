@@ -118,8 +118,9 @@ class JsonDocumentReader:
         """Return the records of a validated document: the document itself, or the start point's value.
 
         Raises:
-            InvalidJsonDocument: If there is no start point, its value is not an object or an array of
-                objects, or a record has a key that the options reject.
+            InvalidJsonDocument: If the start point does not occur `start_point_occurrence` times,
+                its value is not an object or an array of objects, or a record has a key that the
+                options reject.
         """
         try:
             document = (self._signed_zero_decoder if b"-0" in data else self._decoder).decode(

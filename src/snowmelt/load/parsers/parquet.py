@@ -28,13 +28,13 @@ from snowmelt.schema.iceberg_table_form import needs_nanosecond_companion
 from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
 
 _BATCH_ROWS = 16_384
-# Both formats require random access. A larger file is buffered on disk.
+# Both formats require random access. A file above this size is buffered on disk.
 _MAX_MEMORY_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetOptions:
-    """Options of PARQUET: columns are matched by name, ignoring case. A missing column has its default."""
+    """Options of PARQUET: columns match by name in any case. A missing column has its default."""
 
     reject_on_materialized_type_error: bool = True
 
@@ -47,7 +47,7 @@ class ParquetOptions:
 
 @dataclass(frozen=True, slots=True)
 class OrcOptions:
-    """Options of ORC: columns are matched by name, ignoring case. A missing column has its default."""
+    """Options of ORC: columns match by name in any case. A missing column has its default."""
 
     reject_on_materialized_type_error: bool = True
 

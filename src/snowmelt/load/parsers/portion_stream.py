@@ -87,7 +87,8 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 1 << 20
 # Length to which a reject truncates an oversized record.
 _MAX_RETAINED_BYTES = 1 << 16
-# Size of the sample for detecting UTF-16: at least nine tenths of every second byte are 0.
+# Size of the sample for detecting UTF-16: at least nine tenths of the bytes at even or at odd
+# positions are 0, and none of the others.
 _ENCODING_SAMPLE_BYTES = 256
 _NONZERO_DIVISOR = 10
 _MIN_SAMPLE_BYTES = 4
@@ -251,7 +252,7 @@ class PortionStream:
                 end = len(self.data) if end is None else end
                 self.advance(end)
                 return size + end
-            # Keep the last bytes: a terminator may start there.
+            # Keep the bytes at the end that may begin a terminator.
             step = len(self.data) - self._boundary.width
             self.advance(step)
             size += step

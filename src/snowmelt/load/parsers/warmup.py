@@ -41,7 +41,7 @@ _VALUES = (
     *("1", "2.50", "0.5", "West", "2013-01-02"),
     *("2013-01-02 03:04:05.678", "2013-01-02 03:04:05+01:00", "true"),
 )
-# Number of sample records. The exact reader would parse a smaller sample.
+# Minimum size of the sample. The exact reader would parse a smaller sample.
 _SAMPLE_BYTES = 1 << 16
 _COMPILER_PROGRAM = (
     "import sys; _, name, *sys.path = sys.argv; from snowmelt.load.parsers import warmup;"
@@ -110,7 +110,8 @@ class CompiledReader:
         began = clock.monotonic()
         try:
             if import_module("snowmelt.jit").find_cache_folder() is not None:
-                # Start it so that it survives this process: a later process then finds the cache.
+                # If this process ends first, the subprocess continues, and a later process finds
+                # the cache.
                 subprocess.run(  # noqa: S603 - this interpreter and a constant
                     (sys.executable, "-c", _COMPILER_PROGRAM, name, *sys.path),
                     stdin=subprocess.DEVNULL,

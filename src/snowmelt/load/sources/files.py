@@ -43,7 +43,7 @@ class FileGlobSource:
         self._paths = tuple(paths)
 
     def files(self) -> Sequence[InputFile]:
-        """List the distinct files. Those of one glob are sorted by name."""
+        """List the distinct files. The files of one glob are sorted by name."""
         if not self._paths:
             raise PhaseFailed(reason="no path is given")
         found = {file.path: file for path in self._paths for file in list_files(path)}
@@ -175,7 +175,7 @@ def find_file(path: str) -> InputFile | None:
 
 
 def find_base_folder(location: str, *, is_prefix: bool) -> str:
-    """Return the folder, with its slash, to which names of files of a location are relative."""
+    """Return the folder of a location, with its slash. Names of files are relative to it."""
     fixed = _to_local_path(location)
     if not is_prefix:
         fixed = _GLOB_CHARACTERS.split(fixed)[0]
@@ -487,7 +487,7 @@ def _split_url(path: str) -> tuple[str, str]:
 
 
 def _matches_glob(pattern_parts: Sequence[str], path_parts: Sequence[str]) -> bool:
-    """Return True on a match. A name that starts with a dot matches only a pattern that does too."""
+    """Return True on a match. Only a pattern that starts with a dot matches a name with one."""
     if not pattern_parts or not path_parts:
         return not pattern_parts and not path_parts
     first, rest = pattern_parts[0], pattern_parts[1:]

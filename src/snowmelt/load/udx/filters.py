@@ -70,7 +70,8 @@ class UdxFilter:
     """A filter with `setup`, `process` and `destroy`. One object filters successive streams.
 
     `process` may return INPUT_NEEDED with unread input, write without reading, and read without
-    writing. The first call receives the whole input if it is small. (The SDK does not define this.)
+    writing. The first call receives at least `UdxLimits.chunk_bytes` bytes, or the whole input if
+    it is smaller. (The SDK does not define this.)
     """
 
     def __init__(self, host: UdxHost, make: Callable[[], object]) -> None:
@@ -129,7 +130,7 @@ class UdxDualFilter(UdxRecordFilter):
 def assemble_records(
     host: UdxHost, written: Iterator[tuple[bytes, NDArray[np.uint32]]]
 ) -> Iterator[Records]:
-    """Yield records from bytes and record lengths, in any order of arrival.
+    """Yield records from bytes and record lengths. Lengths may arrive before or after their bytes.
 
     Raises:
         PhaseFailed: If the sum of the lengths is not the number of bytes.
@@ -219,8 +220,8 @@ def iter_checked_bytes(
 def make_generator_filter(host: UdxHost, user_object: Any) -> GeneratorFilter | None:
     """Return a filter for a generator function, an object with `run`, or a function of bytes.
 
-    A function of bytes receives the whole input, because its result for a part may differ. With
-    `whole_input` false, it is called for each part.
+    A function of bytes receives the whole input, because its results for slices may differ. With
+    `whole_input` false, it is called for each slice.
     """
     if callable(getattr(user_object, "run", None)):
         return GeneratorFilter(host, user_object.run, user_object)

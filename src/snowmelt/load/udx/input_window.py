@@ -26,8 +26,8 @@ class UdxLimits:
     """Limits of calls into user code.
 
     Attributes:
-        chunk_bytes: Minimum number of input bytes of a call, except at the stream's end. Doubles
-            after each call that reads nothing.
+        chunk_bytes: Minimum number of input bytes of a call, except at the stream's end. The input
+            at least doubles after each call that reads nothing.
         window_bytes: Maximum number of input bytes of a call.
         call_timeout_s: Maximum duration of a call, in seconds.
         whole_input: Pass the whole input to the first call, up to `window_bytes`.

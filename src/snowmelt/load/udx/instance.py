@@ -89,8 +89,8 @@ class UdxThread:
         self._calls.put((function, arguments))
         left, answer = self._call_timeout_s, None
         while answer is None:
-            # Wait in short intervals: Python handles a signal that arrives before a wait only after
-            # the wait.
+            # Wait in intervals of `_WAIT_SLICE_S`, because Python handles a signal that arrives
+            # before a wait only after it.
             wait = min(left, _WAIT_SLICE_S)
             try:
                 answer = self._results.get(timeout=wait)
@@ -109,7 +109,7 @@ class UdxThread:
         return result
 
     def stop_running_call(self) -> bool:
-        """Ask a running call to stop. Return True if it stopped within 1 s."""
+        """Call `on_stop` to end a running call. Return True if the call ended within 1 s."""
         if not self.busy or self._abandoned:
             return not self.busy
         # `on_stop` is user code, so it may block.
@@ -216,7 +216,7 @@ def _match_arguments_to_roles(
     everything = list(range(len(roles)))
     try:
         parameters = list(inspect.signature(method).parameters.values())
-    except (TypeError, ValueError):  # An extension method has no signature.
+    except (TypeError, ValueError):  # A method of a C extension may have no signature.
         return everything
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return everything

@@ -232,7 +232,7 @@ class UdxRowBuilder:
             if refused:
                 return None
             arrays.append(array)
-        # If all rows together are below the limit of one row, every row is.
+        # If all rows together do not exceed the limit of one row, no row does.
         if sum(array.nbytes for array in arrays) > MAX_ROW_BYTES:
             return None
         return pa.Table.from_arrays(arrays, schema=chunk_arrow_schema(self._schema))

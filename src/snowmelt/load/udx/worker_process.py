@@ -35,10 +35,12 @@ Result = TypeVar("Result")
 
 _PAGE_BYTES = 4096
 _POLL_INTERVAL_S = 0.25
-# Time that the worker has to stop a late call itself. Its error has more detail.
+# Time after the timeout in which the worker itself may end the call. The worker's error has more
+# detail than the error of the parent.
 _TIMEOUT_GRACE_S = 2.0
 _CANCEL_TIMEOUT_S = 3.0
-# Memory of the interpreter with Arrow, and memory that failed allocations have not released.
+# Allowance for the interpreter with Arrow, and for memory that failed allocations have not
+# released.
 _MEMORY_OVERHEAD_BYTES = 256 * 1024 * 1024
 _EXIT_TIMEOUT_S = 1.0
 _ENTRY_CODE = "from snowmelt.load.udx.worker_process import main; main({control}, {page})"
@@ -63,8 +65,8 @@ def run_isolated(
 ) -> Result:
     """Call a module-level function in a worker process for user code.
 
-    Warnings and log records of the call are repeated in this process. Its standard output goes to the
-    standard error of this process.
+    Warnings and log records of the call are repeated in this process. Its standard output goes to
+    the standard error of this process. In a worker process, the function is called directly.
 
     Args:
         function: The function. It, its arguments and its result must be picklable.
@@ -204,7 +206,10 @@ class _WorkerProcess:
             self._control.send_bytes(b"")
 
     def terminate(self, *, graceful: bool = False) -> None:
-        """Kill the process and its children. If `graceful`, first cancel the call and wait 3 s."""
+        """Kill the process and its children.
+
+        If `graceful`, first cancel the call, and wait up to 3 s for its end.
+        """
         if graceful:
             self.cancel()
             with contextlib.suppress(OSError, EOFError):

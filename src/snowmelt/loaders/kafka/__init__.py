@@ -1,8 +1,8 @@
-"""Kafka topics into tables: in frames through COPY, or row by row through channels of a service.
+"""Loading of Kafka topics: in frames through COPY, or row by row through channels of a service.
 
 `frames`: loading in frames, with one COPY per frame.
 `stream_options`: options of a connector, and the names of topics, tables and channels.
-`connector_settings`: settings of Snowflake's Kafka connector and of Kafka Connect, by their names.
+`connector_settings`: settings of a connector, with the names of Snowflake's and Kafka Connect's.
 `source_identity`: detection of a replaced topic or cluster.
 `message_reader`: reader of the partitions of a connector.
 `message_rows`: conversion of messages to rows, with keys and metadata.

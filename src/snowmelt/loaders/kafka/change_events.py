@@ -123,7 +123,7 @@ def _parse_operation(code: object) -> str:
 
 
 def _check_names(row: dict[str, Any]) -> None:
-    """Reject a row with a field whose column gets a value of the event."""
+    """Reject a row if a field has the name of one of the `_CHANGE_COLUMNS`."""
     found = next((name for name in row if to_internal_name(name) in _CHANGE_COLUMNS), None)
     if found is not None:
         raise MessageInvalid(
@@ -133,7 +133,7 @@ def _check_names(row: dict[str, Any]) -> None:
 
 def _parse_image(image: object) -> dict[str, Any]:
     if isinstance(image, str):
-        # MongoDB: the document as text.
+        # In events of MongoDB, the document is JSON text.
         document = parse_row(image)
         if isinstance(document, str):
             raise MessageInvalid(f"its document: {document}")
@@ -146,7 +146,7 @@ def _parse_image(image: object) -> dict[str, Any]:
 
 
 def _parse_time(at_us: object, at_ms: object) -> dt.datetime | None:
-    """Return the time in microseconds, or else the one in milliseconds, since 1970."""
+    """Convert `at_us` (microseconds since 1970), or `at_ms` if it is None, to a time."""
     try:
         if at_us is not None:
             return _EPOCH + dt.timedelta(microseconds=int(str(at_us)))

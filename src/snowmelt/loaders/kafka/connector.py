@@ -50,13 +50,14 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 # Interval between two searches for new partitions.
 _PARTITION_CHECK_INTERVAL_S = 300.0
-# Added to the timeout of the brokers.
+# Delay before the next attempt if the brokers did not respond.
 _BROKER_RETRY_DELAY_S = 5.0
 _REGISTRY_RETRY_DELAY_S = 1.0
 _REOPEN_DELAY_S = 1.0
-# `max_client_lag` of a connector's client. The connector has buffered the rows for `buffer_seconds`.
+# `max_client_lag` of a connector's client. It is short, because the connector itself buffers rows
+# (`buffer_seconds`).
 MAX_CLIENT_LAG = dt.timedelta(seconds=0.1)
-# The offset token of a partition whose messages are all to be loaded.
+# Offset token that precedes the first offset (0), so that all messages are loaded.
 _BEFORE_FIRST_OFFSET = "-1"
 
 
@@ -142,13 +143,14 @@ class KafkaConnector:
             try:
                 self._stream_until_reopen(stop)
             except ChannelInvalid as error:
-                # For example if the table was recreated: uncommitted messages are read again.
+                # For example, the table was recreated. The next round opens the channels again and
+                # reads uncommitted messages again.
                 _LOG.warning("%s", error)
                 stop.wait(_REOPEN_DELAY_S)
             except ChannelFenced as error:
                 if not self._options.uses_group:
                     raise
-                # Another member has the partition: join the group again.
+                # Another member of the group opened the channel. Join the group again.
                 _LOG.warning("%s", error)
                 stop.wait(_REOPEN_DELAY_S)
             except BrokersSilent as error:
@@ -223,7 +225,8 @@ class KafkaConnector:
             starts.update(find_offsets_at(consumer, new, at_ms))
         else:
             starts.update({place: fetch_offset_bounds(consumer, *place)[0] for place in new})
-        # At offset 0 after a restart, retention may have deleted messages: that is no gap.
+        # Start at the first existing message instead of offset 0. Messages that retention deleted
+        # before it are no gap, because none was read.
         for place, start in starts.items():
             if start == 0:
                 starts[place] = fetch_offset_bounds(consumer, *place)[0]
@@ -270,8 +273,8 @@ class KafkaConnector:
             if self._options.on_new_source != "restart":
                 raise KafkaSourceConflict(topic=topic, reason=difference)
             _LOG.warning("Topic %s starts from its beginning: %s.", topic, difference)
-            # Reset the channels before the identity is written: after a crash in between, the next
-            # start repeats this.
+            # Reset the channels before writing the identity. After a crash in between, the next
+            # start resets them again.
             for place in places:
                 if place.topic == topic:
                     self._open_channel(place, _BEFORE_FIRST_OFFSET)
@@ -314,14 +317,15 @@ class KafkaConnector:
                     token = str(end_offset)
                     channel.insert_all_or_rejected([], (token, token), lambda _: [])
             except (ChannelFenced, ChannelInvalid, BufferFull) as error:
-                # The next interval opens the channel again and stores the offset.
+                # The next report opens the channel again and stores the offset.
                 _LOG.info("End offset of %s was not stored: %s", place, error)
                 self._end_channels.pop(place, None)
                 continue
             self._end_channels[place] = channel, end_offset
 
     def _check_channels(self) -> None:
-        # A rejection follows the insert, and the next message may come much later.
+        # The service may reject rows after the insert returns. Do not wait for the next insert,
+        # because there may be no further message.
         for channel in self._channels.values():
             channel.state.check_valid()
 
@@ -364,7 +368,7 @@ class KafkaConnector:
         waiting: _MessageBuffer,
         error: SchemaRegistryUnavailable,
     ) -> None:
-        """Stop only this partition until its registry responds."""
+        """Pause the partition, and retry it after `_REGISTRY_RETRY_DELAY_S`. Others continue."""
         if waiting.retry_at is None:
             _LOG.warning("%s waits: %s", place, error)
             reader.pause([place])
@@ -406,7 +410,7 @@ class KafkaConnector:
             try:
                 channel.insert_all_or_rejected(rows, tokens, report)
             except BufferFull:
-                # Nothing was buffered. Wait until the buffer is committed.
+                # The channel accepted no row. Wait until its buffered rows are committed.
                 channel.wait_for_commit()
             else:
                 return

@@ -1,6 +1,7 @@
-"""Settings of a connector by name: ours, and those of Snowflake's connector and Kafka Connect.
+"""Settings of a connector: names of Snowmelt, of Snowflake's connector and of Kafka Connect.
 
-Settings without a meaning in Snowmelt are rejected by name, except those in `WITHOUT_EFFECT`.
+A setting without a meaning in Snowmelt is rejected with an error that names it. Settings in
+`WITHOUT_EFFECT` are ignored.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def parse_connector_settings(
 
     Args:
         given: Values by name; later names override earlier ones with the same meaning.
-        name: Name of the connector, unless `name` is given.
+        name: Name of the connector if `given` has no setting `name`.
 
     Raises:
         ConfigurationError: If a name is unknown, a value is invalid, or `topics` is missing.
@@ -181,7 +182,10 @@ def _complete_login(login: dict[str, Any]) -> ServiceLogin:
 
 
 def _apply_schematization(options: dict[str, Any]) -> None:
-    """Without schematization, the value goes to RECORD_CONTENT as one document."""
+    """Unless schematization is on, load each value as one document into RECORD_CONTENT.
+
+    Messages without a value then become rows.
+    """
     if not options.pop("is_schematized"):
         options.setdefault("content_column", "RECORD_CONTENT")
         options.setdefault("tombstones", "row")

@@ -44,7 +44,7 @@ class DeadLetterTopic:
         """Produce messages and wait until the brokers have them.
 
         Raises:
-            BrokersSilent: If they were not delivered. Those that were are delivered again later.
+            BrokersSilent: If a message was not delivered. A retry repeats the delivered messages.
         """
         self._failure = ""
         for each in rejected:

@@ -1,4 +1,4 @@
-"""Kafka topics into tables, frame by frame: each frame is one COPY of the messages that have arrived.
+"""Load Kafka topics in frames: each frame is one COPY of the messages that have arrived.
 
 The end offsets of a frame are part of its commit.
 """
@@ -76,13 +76,13 @@ def run_frames(
     *,
     once: bool = False,
 ) -> Iterator[CopyResult]:
-    """Yield the result of each frame until `stop` is set; frames without messages have no effect.
+    """Yield the result of each frame that has messages, until `stop` is set.
 
-    With `once`, frames end at the current end offsets, and the function returns when these are loaded.
-    Otherwise unavailable brokers are awaited and logged.
+    With `once`, frames end at the current end offsets, and the function returns when the messages
+    up to them are loaded. Without `once`, a frame is retried if the brokers are unavailable.
 
-    If another process runs the same frames and is faster, its messages are not loaded again, and the next
-    frame begins where it ended.
+    If another process commits the messages of a frame first, the frame loads nothing. The next
+    frame starts at the end offsets of that commit.
 
     Raises:
         LoadFailed: If a frame cannot be loaded, for example with too many rejects. Earlier frames are

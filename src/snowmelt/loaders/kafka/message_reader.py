@@ -55,7 +55,7 @@ class PlaceProgress:
 
 
 class MessageReader:
-    """Reads messages of partitions. Single-use, for one thread.
+    """Reader of messages of partitions. Single-use, for one thread.
 
     Args:
         connection: Brokers and consumer group.
@@ -112,7 +112,10 @@ class MessageReader:
         self._raise_callback_error()
 
     def has_new_partitions(self) -> bool:
-        """Return True if a topic has partitions that are not read, which a group finds itself."""
+        """Return True if a topic has partitions that are not read.
+
+        Always False with a consumer group, which finds new partitions itself.
+        """
         return not self._uses_group and any(
             TopicPlace(topic, partition) not in self.progress
             for topic in self._topics
@@ -120,7 +123,7 @@ class MessageReader:
         )
 
     def read_messages(self) -> Iterator[tuple[TopicPlace, list[ck.Message]]]:
-        """Yield the messages that have arrived, by partition, after about 0.05 s at most.
+        """Wait up to 0.05 s for messages, and yield them by partition.
 
         Raises:
             KafkaSourceConflict: If a partition does not have the offset to continue from.
@@ -223,7 +226,7 @@ class MessageReader:
         self._has_gap = True
 
     def _continue_after_gap(self) -> None:
-        """Assign all partitions again: librdkafka cannot seek in one whose offset is missing.
+        """Assign all partitions again, because librdkafka cannot seek from a missing offset.
 
         All messages that were consumed have been yielded, so no message is read twice.
         """

@@ -29,7 +29,7 @@ class DecodedValue(NamedTuple):
 
 
 class ValueDecoder(Protocol):
-    """Decodes keys or values of one format."""
+    """Decoder of keys or values of one format."""
 
     def decode(self, data: bytes) -> DecodedValue:
         """Return the value.
@@ -57,10 +57,10 @@ class PlainDecoder:
 
 
 class MessageRowBuilder:
-    """Makes the row of a message.
+    """Builder of the rows of messages.
 
-    Fields of the value are columns. Fields of the key are columns too, with `key_column = "*"`, unless the
-    value has a field of that name.
+    Fields of the value are columns. With `key_column = "*"`, fields of the key are columns too,
+    unless the value has a field of that name.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class MessageRowBuilder:
         self._value_decoder = value_decoder
         self._key_decoder = key_decoder
         self._make_change_row = make_change_row
-        # The fast path: most messages are JSON rows without key and metadata.
+        # Fast path for JSON rows without key and metadata.
         self._is_plain = (
             options.value_format is MessageFormat.JSON
             and not options.content_column

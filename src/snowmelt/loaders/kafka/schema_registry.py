@@ -78,7 +78,7 @@ class SchemaRegistry:
 
         Raises:
             MessageInvalid: If the registry has no schema with this ID.
-            SchemaRegistryUnavailable: If the registry does not respond, or with an unexpected response.
+            SchemaRegistryUnavailable: If the registry does not respond, or its response is invalid.
         """
         return self._get(f"/schemas/ids/{schema_id}", serialized=serialized)
 

@@ -34,7 +34,7 @@ class SourceIdentity:
 
     @classmethod
     def parse(cls, token: str) -> SourceIdentity:
-        """Return the identity of an offset token."""
+        """Parse an offset token."""
         parts = dict(part.partition("=")[::2] for part in token.split(" "))
         return cls(parts.get("cluster") or None, parts.get("topic") or None)
 

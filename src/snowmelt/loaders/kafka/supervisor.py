@@ -117,7 +117,7 @@ def _read_section(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _check_targets(connectors: Sequence[ConnectorSettings]) -> None:
-    """Reject two connectors that would repeatedly fence each other."""
+    """Reject two connectors that stream one topic into one table, and so fence each other."""
     owners: dict[tuple[str, str], str] = {}
     for each in connectors:
         for topic in each.options.topics:
@@ -129,11 +129,12 @@ def _check_targets(connectors: Sequence[ConnectorSettings]) -> None:
 
 
 class KafkaSupervisor:
-    """Runs each connector in its own thread. Restarts a failed connector after a delay.
+    """Runner of connectors, each in its own thread. Restarts a failed connector after a delay.
 
     Args:
         settings: The connectors.
-        make_connector: Opens the connector and its client. Entered again for each start.
+        make_connector: Returns a context manager that opens the connector and its client. Called
+            for each start.
         clock: Source of time.
     """
 

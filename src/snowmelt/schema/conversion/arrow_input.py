@@ -1,7 +1,7 @@
 """Conversion of a user's Arrow arrays and tables to columns in chunk form.
 
-A vectorized conversion returns None unless its result certainly equals that of the exact path. In
-that case, the values are converted as Python values.
+A vectorized conversion returns None unless its result certainly equals that of the exact path.
+After None, the exact path converts the values as Python values.
 
 The second section imports tables from any library with Arrow's C stream or array interface, and
 returns rows as dicts when single rows are needed.

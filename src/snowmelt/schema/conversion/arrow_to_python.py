@@ -275,7 +275,7 @@ def _make_map_dict(pairs: list[tuple[object, object]]) -> dict[object, object]:
     try:
         single = dict(pairs)
     except TypeError:
-        return {None: None}  # Unhashable keys. Rejected later, as all keys that are not strings.
+        return {None: None}  # Unhashable keys. All keys that are not strings are rejected later.
     return single if len(single) == len(pairs) else MapPairs(pairs)
 
 

@@ -4,8 +4,8 @@ A fast conversion returns an array only if all values have exactly the types tha
 the result certainly equals that of `make_value_rule`. Otherwise it returns None, and the exact path
 runs.
 
-A column that the fast path does not accept as a whole is halved repeatedly, until the fast path
-converts most of it. Offsets of a time zone are cached for whole days, so that local times can be
+A column that the fast path rejects is halved repeatedly. The exact path converts rejected ranges of
+up to 32 values. Offsets of a time zone are cached for whole days, so that local times can be
 converted as columns.
 """
 
@@ -54,7 +54,7 @@ from snowmelt.schema.types import (
 
 # --- Halving of values that cannot be converted as a whole.
 
-# Minimum number of values to halve: for fewer, converting each value is faster.
+# Ranges of up to this number of values are not halved: converting each value is faster.
 _MIN_SPLIT_VALUES = 32
 
 
@@ -391,7 +391,7 @@ class ColumnConverter:
         epoch = _EPOCH.replace(tzinfo=zone)
         try:
             since = [value - epoch for value in values]
-        except TypeError:  # Some have a zone, others do not.
+        except TypeError:  # Only some of the values have a zone.
             return None
         array = _try_make_array(since, _DURATION_US_TYPE)
         if array is None:

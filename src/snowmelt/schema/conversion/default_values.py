@@ -55,7 +55,7 @@ def make_default_value(column: Column, now: dt.datetime | None = None) -> Stored
         if now is None:
             raise InternalError(f"no time is known for the default of {column.display_name}")
         instant = now.astimezone(dt.UTC)
-        # The local time of a TIMESTAMP_NTZ is that of UTC.
+        # A TIMESTAMP_NTZ gets the time in UTC.
         is_local = column.kind is LogicalType.TIMESTAMP_NTZ
         value = instant.replace(tzinfo=None) if is_local else instant
     return make_value_rule(column, _UTC)(value, 0)

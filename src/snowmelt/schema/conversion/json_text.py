@@ -123,7 +123,7 @@ class _JsonTextNormalizer:
                     raise InvalidJson
                 return
             if self.state == _EXPECT_NOTHING and self._several_roots:
-                # Something must separate a number from the next value.
+                # Reject a value directly after a number, such as `1{}`.
                 if text[position - 1] in "0123456789" and token.start(kind or 0) == position:
                     raise InvalidJson
                 self.state = _EXPECT_VALUE

@@ -56,7 +56,7 @@ _SECOND_BITS = np.uint64(34)
 _TIMESTAMP32_RECORD = np.dtype([("tag", ">u2"), ("seconds", ">u4")])
 _TIMESTAMP32_TAG = b"\xd6\xff"
 _WIDENED_TIMESTAMP_TAG = _TIMESTAMP64_TAG + bytes(4)
-# Maximum share (1/8) of timestamps without a fraction that are widened.
+# Timestamps without a fraction are widened if they are at most 1/8 of the values.
 _WIDENED_SHARE_DIVISOR = 8
 
 
@@ -513,7 +513,7 @@ def _count_values(columns: Sequence[CompactColumn]) -> int:
 
 
 def _are_all_of_type(kind: type, values: Sequence[object]) -> bool:
-    # Half the time of building a set of the types.
+    # Counting takes half the time of building a set of the types.
     return list(map(type, values)).count(kind) == len(values)
 
 
@@ -560,7 +560,7 @@ def _encode_items(values: Sequence[object]) -> bytes | None:
 
 
 def _widen_timestamps(body: bytes, count: int) -> bytes:
-    """Add a zero fraction to timestamps without one. Return empty bytes if these are too many."""
+    """Add a zero fraction to timestamps without one. Return empty bytes if over 1/8 lack one."""
     size, short = _TIMESTAMP64_RECORD.itemsize, _TIMESTAMP32_RECORD.itemsize
     lacking = count * size - len(body)
     if not 0 < lacking <= count // _WIDENED_SHARE_DIVISOR * (size - short):
@@ -568,8 +568,8 @@ def _widen_timestamps(body: bytes, count: int) -> bytes:
     pieces: list[bytes] = []
     done, at = 0, body.find(_TIMESTAMP32_TAG)
     while at >= 0:
-        # Records begin at multiples of the record size. The caller's check of the tags rejects
-        # others.
+        # A record begins at a multiple of the record size. The caller verifies the tags of all
+        # records.
         if (at - done) % size == 0:
             seconds = body[at + len(_TIMESTAMP32_TAG) : at + short]
             pieces += (body[done:at], _WIDENED_TIMESTAMP_TAG, seconds)

@@ -274,7 +274,7 @@ class SelectExecution:
         self._running = False
         self._closed = False
         self._returned_bytes = 0
-        # Records read from the current object, and its name if there are several.
+        # Records read from the current object, and its name if there are several objects.
         self._records_read = 0
         self._object_name = ""
 
@@ -361,7 +361,10 @@ class SelectExecution:
         return failure
 
     def _count_usable_records(self, block_result: BlockResult) -> tuple[int, SelectError | None]:
-        """Return the number of records before the next error, and that error or None."""
+        """Return the number of records before an error that ends the query, and that error or None.
+
+        Counts the dropped records before it.
+        """
         passed = block_result.selected
         wants = self._job.sink.records_needed
         count = len(passed) if wants is None else min(len(passed), wants)
@@ -384,7 +387,7 @@ class SelectExecution:
         )
 
     def _iterate_block_results(self) -> Iterator[BlockResult]:
-        """Yield the results of the units in order. Workers process a few units ahead."""
+        """Yield the results of the units in order. Up to `_max_pending_units` are in progress."""
         units = self._records.read_units(self._job.query, all_fields=self._job.needs_all_fields)
         failure: Exception | None = None
         more = True
@@ -413,7 +416,7 @@ class SelectExecution:
             raise failure
 
     def _submit_unit(self, unit: ReadUnit) -> Future[BlockResult]:
-        """Submit a unit to the workers, or process it here while its bytes are in the CPU cache."""
+        """Submit a unit to the workers. With `_runs_inline`, process it in this thread."""
         if self._runs_inline:
             done: Future[BlockResult] = Future()
             try:
@@ -438,7 +441,7 @@ class SelectExecution:
 
     def _tear_down(self) -> None:
         pending, self._pending_results = list(self._pending_results), deque()
-        # Workers may still read the source.
+        # Wait for the running workers, because they may read the source.
         wait([future for _, future in pending if not future.cancel()])
         self._records.close()
         self._source.close()

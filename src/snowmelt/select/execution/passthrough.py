@@ -34,7 +34,7 @@ from snowmelt.select.kernels.json import copy_json_objects
 from snowmelt.select.kernels.output import copy_rows
 from snowmelt.select.vectors import ColumnBatch, ValueVector, make_masked_text_vector
 
-# Smaller batches are written row by row.
+# Minimum number of rows for output by column. Smaller batches are written row by row.
 _MIN_COLUMNAR_ROWS = 32
 
 
@@ -127,9 +127,10 @@ class PassthroughSerializer:
         return _merge_outputs(written, self._serialize_row_by_row(batch, rows[~alike]), alike)
 
     def _serialize_csv_columns(self, batch: CsvBatch, rows: RowIndexes) -> OutputSegment:
-        """Serialize records row by row, or by column if most have the same layout.
+        """Serialize records with the most frequent field count by column, others row by row.
 
-        Writes a record by column if it has the most frequent field count and needs no unquoting.
+        A record that needs unquoting is serialized row by row. If fewer than `_MIN_COLUMNAR_ROWS`
+        records remain for columns, all are serialized row by row.
         """
         if len(rows) < _MIN_COLUMNAR_ROWS:
             return self._serialize_row_by_row(batch, rows)

@@ -108,7 +108,7 @@ class CsvSerializer:
         self._null = b"null" if dialect is Dialect.CEPH else b""
 
     def can_copy_records(self, rules: CsvRules) -> bool:
-        """Return True if regular records read with these rules can be copied unchanged."""
+        """Return True if records with these rules can be copied, unless they need requoting."""
         return (
             self._mode == _QUOTE_AS_NEEDED
             and self._field_delimiter == rules.field
@@ -211,7 +211,7 @@ class JsonSerializer:
 def serialize_records(
     selected: SelectedRecords, writer: RecordSerializer, output_count: int
 ) -> OutputSegment:
-    """Serialize the selected records in order, by column if no record has scalar values.
+    """Serialize the selected records in order: by column, or row by row if they are scalar rows.
 
     Only the first `output_count` expressions are output.
     """

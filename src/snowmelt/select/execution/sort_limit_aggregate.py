@@ -133,7 +133,7 @@ class BufferedSink:
 
     @property
     def records_needed(self) -> int | None:
-        """None (all) if records are sorted or the window has space, 0 if the window is full."""
+        """0 if the window is full and records are not sorted, otherwise None (all records)."""
         return (
             None if self._row_sorter or self._window.records_needed else self._window.records_needed
         )

@@ -297,9 +297,9 @@ class RecordBlockReader:
     def iterate_remote_blocks(self, stream: UncompressedStream) -> Iterator[RecordBlock]:
         """Yield the blocks of the stream, most of them unread, so that workers read them.
 
-        The source must support concurrent reads, every delimiter must end a record, and the span must be
-        the whole object. If no delimiter is near the end of a block, this thread reads that block and all
-        later ones.
+        The source must support concurrent reads. Every delimiter must end a record. The span must
+        be the whole object. If the last `_TAIL_BYTES` bytes of a block contain no delimiter, this
+        thread reads that block and all later ones.
 
         Raises:
             SelectError: If a record is too long or the object cannot be read.
@@ -362,8 +362,8 @@ class RecordBlockReader:
         size = len(self._delimiter)
         longest = self.limits.record_bytes + size + 1
         if self._skipping and self._buffered_bytes > size:
-            # The record started before the span. Keep only the last bytes: its delimiter may start
-            # there.
+            # The record started before the span. Keep only the bytes at the end that may begin its
+            # delimiter.
             self._discard_bytes(self._buffered_bytes - size + 1)
             return
         if self._buffered_bytes >= longest:

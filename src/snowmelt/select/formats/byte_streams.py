@@ -128,7 +128,7 @@ class UncompressedStream:
 
 
 class DecompressedStream:
-    """Decompressed text of an object. Members that follow each other are read as one text."""
+    """Decompressed text of an object. Concatenated members are read as one text."""
 
     def __init__(self, source: ObjectSource, compression: str) -> None:
         self._processed_bytes = 0
@@ -264,7 +264,7 @@ def _decompress_members(source: _CompressedInput) -> Iterator[bytes]:
                 ) from error
             data = b""
         data = member.unused_data
-        # gzip files from tapes may have zero padding at the end.
+        # gzip files from tapes may have zero bytes as padding after a member.
         while not data.strip(b"\0") and (more := source.read()):
             data = more
         data = data.lstrip(b"\0")

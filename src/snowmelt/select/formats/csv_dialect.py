@@ -50,7 +50,7 @@ def make_csv_rules(
         open_quote_fails=not keeps,
         drops_return=options.record_delimiter == b"\n" and not keeps and b"\r" not in others,
         skips_blank=aws,
-        # Ceph's first engine has no NULL fields.
+        # Only current Ceph reads an empty field as NULL.
         empty_is_null=dialect is Dialect.CEPH,
         skips_byte_order_mark=not keeps,
         validates_utf8=aws,

@@ -49,7 +49,7 @@ from snowmelt.select.sql.ast import ColumnRef
 from snowmelt.select.values import MISSING, Missing
 from snowmelt.select.vectors import ValueVector, make_masked_text_vector
 
-# Bounds the header: the state machine parses about 0.5 MB/s and holds the GIL.
+# Limits the time for a header: the state machine parses about 0.5 MB/s and holds the GIL.
 _MAX_HEADER_BYTES = 1 << 20
 
 

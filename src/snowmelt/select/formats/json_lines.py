@@ -73,7 +73,7 @@ class JsonLineColumns:
         return text.encode("utf-8", "surrogateescape"), folds
 
     def scan_block(self, block: RecordBlock) -> JsonLinesBatch | None:
-        """Return the records of a block, or None unless every line is certainly a single object."""
+        """Return the records of a block, or None if a line may be anything but one object."""
         if find_invalid_utf8_byte(block.data, block.start, block.end) >= 0:
             return None
         read = scan_json_lines(block.data, block.start, block.end, self._encoded_names)
@@ -83,7 +83,7 @@ class JsonLineColumns:
 
     @property
     def is_ceph(self) -> bool:
-        """True if paths are followed as in Ceph."""
+        """True if paths follow Ceph's rules for JSON."""
         return self._is_ceph
 
     def locate_values(

@@ -41,7 +41,7 @@ from snowmelt.select.sql.bound_query import BoundQuery, JsonFields, ObjectFields
 from snowmelt.select.values import MISSING
 from snowmelt.select.vectors import ValueVector
 
-# One loop is one compiled function; numba infers the types.
+# The kernel is one long function, because Numba compiles it as a whole.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
@@ -164,7 +164,8 @@ class JsonObjectReader:
         """Open the object.
 
         Raises:
-            SelectError: If the ScanRange does not fit the object, or the object is a document.
+            SelectError: If the request has a ScanRange that does not fit the object, or one for
+                JSON that is not of type LINES.
         """
         if request.scan_range is not None and not options.lines:
             raise SelectError(
@@ -343,7 +344,7 @@ class JsonBatch:
 
     values: Sequence[object]
     offsets: Sequence[int]
-    # True if paths are followed as in Ceph.
+    # True if paths follow Ceph's rules for JSON.
     is_ceph: bool
     failure: SelectError | None = None
 

@@ -1,8 +1,8 @@
 """Parquet reader: reads the needed columns and skips row groups by their statistics.
 
 Skipping a row group must not hide an error. Pruning therefore uses only comparisons of a column
-with a literal of its own type, which cannot fail, and only those before the first other condition
-of WHERE. Arrow arrays become vectors without a copy if the layouts agree.
+with a literal of its own type, which cannot fail. It ignores comparisons after the first other
+condition of WHERE. Arrow arrays become vectors without a copy if the layouts agree.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def can_match_row_group(
     """Return True if a record of a row group may satisfy all conditions.
 
     `leaf_indexes` maps a top-level column to its leaf column. If WHERE has other conditions (not
-    `bounds_are_complete`), they are evaluated for records with NULL, and may fail. Columns that may
-    contain NULL are then not used for pruning.
+    `bounds_are_complete`), columns that may contain NULL are not used for pruning: for their
+    records, the other conditions are evaluated and may fail.
     """
     for column, relation, literal in bounds:
         place = leaf_indexes.get(column)
@@ -386,7 +386,7 @@ class ParquetObjectReader:
         self, row_group_index: int, column_indexes: Sequence[int], leaf_indexes: list[int]
     ) -> Iterator[ParquetReadUnit]:
         try:
-            # A name may be that of several columns, or the path of a nested one.
+            # Select by index: several columns may share a name, and a name may equal a nested path.
             batches = self._parquet.reader.iter_batches(
                 _BATCH_ROWS,
                 row_groups=[row_group_index],

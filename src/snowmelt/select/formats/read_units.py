@@ -146,7 +146,7 @@ class CsvReadUnit:
 
 
 class SourceSequence:
-    """Objects that are opened one after the other, so that few are open at a time."""
+    """Sequence of objects. Each is opened when the reader needs it, not before."""
 
     def __init__(self, openers: Sequence[Callable[[], ObjectSource]]) -> None:
         """Create a sequence from at least one function that opens an object."""
@@ -210,7 +210,7 @@ class MultiObjectReader:
 
     @property
     def current_object_name(self) -> str:
-        """Name of the object that the last unit belongs to."""
+        """Name of the object of the last unit."""
         return self._open_objects[-1][1].name if self._open_objects else ""
 
     def read_units(self, query: BoundQuery, *, all_fields: bool) -> Iterator[ReadUnit]:

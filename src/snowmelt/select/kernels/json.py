@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# One loop is one compiled function; numba infers the types.
+# The kernel is one long function, because Numba compiles it as a whole.
 # ruff: noqa: C901, PLR0912, PLR0915
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, assignment, redundant-expr, var-annotated, unreachable"
 

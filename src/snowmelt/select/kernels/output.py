@@ -4,7 +4,7 @@
 output record. Each writing kernel returns its output and the end offset of each record.
 """
 
-# One loop is one compiled function; numba infers the types.
+# Functions that only kernels call have no annotations, because Numba infers the types.
 # ruff: noqa: ANN001, ANN202
 # mypy: disable-error-code="assignment, arg-type, no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
 

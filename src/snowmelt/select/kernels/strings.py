@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from snowmelt.jit import inline_jit, jit_kernel
 from snowmelt.kernels.slices import Bytes, Mask, Positions, StringSlices, view_bytes
 
-# One loop is one compiled function; numba infers the types.
+# Functions that only kernels call have no annotations, because Numba infers the types.
 # ruff: noqa: ANN001, ANN202
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -122,7 +122,8 @@ def match_like_pattern(
 ) -> tuple[Mask, Mask]:
     """Return two masks: texts that match a pattern, and texts deferred to the scalar evaluator.
 
-    `_` matches one byte, which is one character only in ASCII texts. Other texts are deferred.
+    `_` matches one byte, which is one character only in ASCII texts. If the pattern contains `_` or
+    a byte that is not UTF-8, all other texts are deferred.
     """
     if any(each == _ANY_BYTE_SURROGATE for piece in segments for each in piece):
         return np.zeros(len(slices), np.bool_), np.ones(len(slices), np.bool_)

@@ -1,6 +1,6 @@
 """Timestamp kernels: packing, field extraction and formatting of timestamps."""
 
-# One loop is one compiled function; numba infers the types.
+# Functions that only kernels call have no annotations, because Numba infers the types.
 # ruff: noqa: ANN001, ANN202
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
 

@@ -11,7 +11,8 @@ from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError, make_skippable_row_error
 
 _PATTERN_CACHE_SIZE = 256
-# Special characters of Ceph's regular expressions: inside a class, and directly after one.
+# Characters that are rejected inside a class, and directly after one. Ceph's regular expressions
+# give them a special meaning.
 _REJECTED_CLASS_CHARACTERS = frozenset("%_[\\")
 _REPEAT_OPERATORS = frozenset("*+?{")
 _CEPH_ESCAPE = "\\"

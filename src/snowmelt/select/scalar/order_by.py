@@ -88,7 +88,7 @@ class RowSorter:
         return [row.output for row in rows]
 
     def _should_prune(self, max_rows: int, row: SortRow) -> bool:
-        # Sorting is worth its cost only if it discards many rows.
+        # Sort only if this discards at least `max_rows` rows, or an eighth if the memory is full.
         is_full = not self._budget.has_space(row.size_bytes)
         return len(self._rows) > (
             max_rows + max_rows // 8 if is_full else 2 * max_rows + _PRUNE_SLACK_ROWS

@@ -512,14 +512,14 @@ def list_aggregates(query: BoundQuery) -> tuple[AggregateExpr, ...]:
 
 
 def list_post_aggregation_expressions(query: BoundQuery) -> list[Expression]:
-    """Return the expressions that are evaluated after aggregation, if the query aggregates."""
+    """Return the expressions that a query evaluates after its aggregation."""
     expressions = [output.expression for output in query.outputs]
     expressions += [] if query.having is None else [query.having]
     return expressions + [order.expression for order in query.order_by]
 
 
 def list_pre_aggregation_expressions(query: BoundQuery) -> list[Expression]:
-    """Return the expressions that are evaluated for single rows in every query."""
+    """Return the expressions that every query evaluates for single rows."""
     expressions = [] if query.where is None else [query.where]
     arguments = (node.argument for node in query.aggregates)
     expressions += [argument for argument in arguments if argument is not None]

@@ -1,4 +1,4 @@
-"""Vectorized evaluator: expression values by kernels, with some rows deferred to the scalar evaluator.
+"""Vectorized evaluator: kernels compute expressions, and defer rows to the scalar evaluator.
 
 In each row, a condition is true, false, unknown or deferred. Evaluation runs from left to right, as
 in the scalar evaluator: if the left side is deferred, the result is deferred too.
@@ -60,8 +60,8 @@ def evaluate_vector(expression: Expression, frame: RecordFrame) -> ValueVector:
 def evaluate_condition_masks(expression: Expression, frame: RecordFrame) -> tuple[Mask, Mask]:
     """Return two masks: rows where a condition is true, and rows deferred to the scalar evaluator.
 
-    Evaluates the operands of a top-level AND in order. Each sees only the records that the earlier ones
-    neither rejected nor deferred.
+    Evaluates the operands of a top-level AND in order. Each is evaluated only for the records that
+    the earlier operands neither rejected nor deferred.
     """
     count = len(frame)
     true, deferred = make_false_mask(count), make_false_mask(count)

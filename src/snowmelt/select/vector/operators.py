@@ -68,7 +68,7 @@ def negate_vector(operand: Operand) -> ValueVector:
     """Return `-operand`.
 
     Raises:
-        KernelUnsupported: If the operand is a text or a constant.
+        KernelUnsupported: If the operand is not a vector of integers or floats.
     """
     if isinstance(operand, ConstantOperand) or operand.kind not in (
         VectorKind.INT,
@@ -326,7 +326,11 @@ def _compare_timestamps(op: str, left: Operand, right: Operand, null: Mask, defe
 
 
 def _to_epoch_micros(operand: Operand, null: Mask, deferred: Mask) -> NDArray[np.int64] | int:
-    """Return microseconds since 1970 in UTC. Sets `null` and `deferred` like `to_comparable_numbers`."""
+    """Return microseconds since 1970 in UTC.
+
+    Sets `null` if a constant is not a timestamp, and `deferred` for texts that the kernel does not
+    parse.
+    """
     if isinstance(operand, ConstantOperand):
         value = (
             parse_iso_timestamp(operand.value) if isinstance(operand.value, str) else operand.value

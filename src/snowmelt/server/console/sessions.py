@@ -77,7 +77,7 @@ class Sessions:
         return encryption_keys.seal_console_token(self._keyring, token)
 
     def renew(self, session: Session) -> ConsoleToken | None:
-        """Return the session with a new idle timeout, or None within 5 minutes of the last one."""
+        """Return the session with a new idle timeout. None if it was renewed within 5 minutes."""
         now = self._now()
         if now < session.token.seen_at + RENEW_AFTER_S:
             return None

@@ -117,7 +117,8 @@ def _check_follower(page: PageRequest, group: FailoverGroup) -> Iterator[Console
     elif lag_s is None:
         yield ConsoleProblem(
             NOTE,
-            "This site copies the first state of its primary. Until then it has no tables.",
+            "This site is copying the first state of its primary. It has no tables until the copy is"
+            " complete.",
             "Wait. The service copies the state automatically.",
             since=group.created_at,
             path=path,

@@ -19,7 +19,7 @@ from snowmelt.errors import (
 
 _MAIN = "main"
 _UNSORTED_ORDER_ID = _UNPARTITIONED_SPEC_ID = 0
-# Ignored requirements: they cannot fail, or belong to changes that are rejected anyway.
+# Ignored requirements: they cannot fail, or belong to changes that are not supported.
 _IGNORED_REQUIREMENTS = frozenset(
     {"assert-last-assigned-field-id", "assert-last-assigned-partition-id"}
 )
@@ -215,7 +215,7 @@ def _check_requirements(
                     what=f"Reference {str(each['ref'])[:100]}", instead="branch main only"
                 )
             if not snapshots:
-                # No lock on the rows would hold it until the properties are written.
+                # A commit of rows could break the requirement before the properties are written.
                 raise CommitNotSupported(
                     what="Requirement assert-ref-snapshot-id of a commit that changes properties",
                     instead="assert-table-uuid",

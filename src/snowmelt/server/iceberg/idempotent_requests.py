@@ -20,8 +20,8 @@ from snowmelt.clock import Clock
 from snowmelt.errors import RequestMalformed, SnowmeltError
 from snowmelt.server.error_responses import ServerResponse
 
-# Not final: 401, 403 and 404, which depend on users and grants, and 429 and 5xx, after which the same
-# request may succeed.
+# Statuses of final rejections. 401, 403 and 404 are not final, because they depend on users and
+# grants. After 429 and 5xx, the same request may succeed.
 _FINAL_STATUSES = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_ACCEPTABLE, HTTPStatus.CONFLICT}
 )

@@ -1,7 +1,8 @@
 """Response to loadTable: the newest published snapshot, with credentials for its files.
 
-A load does not wait for rows that are not committed. It waits only if the last publication is old,
-because no engine has loaded the table recently: for at most 5 s, or 20 s for the first publication.
+A load does not wait for rows that are not committed. It waits only if the last publication is
+outdated and more than 2 s old, because no engine has loaded the table recently. It waits for at
+most 5 s, or 20 s for the first publication.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ CREDENTIALS_TTL = dt.timedelta(hours=1)
 # After a 304, the engine continues to use the credentials of the previous response. So an ETag is
 # valid for half of their lifetime.
 _ETAG_TTL_S = CREDENTIALS_TTL.total_seconds() / 2
-# Long enough for two rounds of the publisher.
+# Age up to which an outdated publication is returned without a wait: the time of two rounds of the
+# publisher, including their work.
 _RECENT = dt.timedelta(seconds=2)
 _MAX_WAIT_S = 5.0
 _MAX_FIRST_WAIT_S = 20.0
@@ -316,7 +318,7 @@ class TableLoader:
     def _await_publication(
         self, table: TableRecord, identity: EngineIdentity, address: TableAddress
     ) -> tuple[TableRecord, PublishedSnapshot | None, str | None]:
-        """Return table, last publication and the reason for a stall. Wait if the publication is old."""
+        """Return table, last publication and the reason for a stall. Wait if it is outdated."""
         native_only = address.native_only or table.hides_fresh_rows
         key = (table.table_id, native_only)
         began = self._clock.monotonic()

@@ -64,8 +64,8 @@ class RowApiLimits:
         false, the error is a 503, after which clients only retry.
 
         Raises:
-            TooManyRequests: If there were too many requests within a second, with `allow_429`.
-            RowsBusy: If there were too many requests within a second, without `allow_429`.
+            TooManyRequests: If the channel exceeds `max_requests_per_s`, with `allow_429`.
+            RowsBusy: If the channel exceeds `max_requests_per_s`, without `allow_429`.
         """
         if not self.max_requests_per_s:
             return

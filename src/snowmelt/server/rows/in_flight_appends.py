@@ -52,7 +52,7 @@ class AppendPayload:
     Attributes:
         memory_bytes: Memory that the rows use until they are committed, in bytes.
         get_body: Returns the rows. Called in a thread.
-        is_small: Whether to handle the request in a batch with others.
+        is_small: True if the request may be handled in a batch with others.
         on_committed: Called in a thread when the rows are committed.
     """
 
@@ -204,9 +204,9 @@ def build_raw_append_request(
 
     Raises:
         RequestMalformed: If the continuation token is missing.
-        TooManyRequests: If there were too many requests within a second. The client should back
-            off.
-        RowsBusy: If there were too many requests within a second and the client was throttled often.
+        TooManyRequests: If the channel exceeds its limit of requests per second.
+        RowsBusy: If the channel exceeds this limit, and the request was already repeated five
+            times.
     """
     channel = api_path.channel or ""
     token = None if is_elastic_channel(channel) else call.query.get("continuationToken", "")

@@ -190,7 +190,7 @@ MAX_HEAD_BYTES = 64 * 1024
 
 
 class HeadLimitProtocol(HttpToolsProtocol):
-    """HTTP protocol that closes a connection whose request head is too large or too slow.
+    """HTTP protocol that limits a request head to 64 KiB and 30 s, and then closes the connection.
 
     The parser has no such limits. Without them, unfinished heads could occupy all connections.
     """

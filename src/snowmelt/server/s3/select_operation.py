@@ -90,8 +90,8 @@ class SelectOperation:
         """Start a query. Raise errors that occur before its first record.
 
         Raises:
-            SelectError: If the request, the statement or the start of the object is invalid, or too many
-                queries are running.
+            SelectError: If the request, the statement or the start of the object is invalid, or
+                `select_queries` queries are running.
             S3Error: If the object does not exist.
         """
         del bucket
@@ -377,8 +377,9 @@ def _list_matching_keys(call: AuthorizedS3Request, pattern: str) -> Iterator[str
 def compile_key_pattern(pattern: str) -> re.Pattern[str]:
     """Compile a pattern of keys: `**` matches any text, `*` any text without `/`, `?` one character but `/`.
 
-    Text between two stars is matched where it occurs first, and never again. A later occurrence leaves
-    less text for the rest. With backtracking, a few stars would take hours and hold up the service.
+    Text between two stars is matched where it occurs first, and never again. A later occurrence
+    leaves less text for the rest. With backtracking, a pattern with several stars could block the
+    service for hours.
     """
     first, *rest = pattern.split("**")
     middle = "".join(f"(?>.*?{_path_to_regex(each, is_last=False)})" for each in rest[:-1])

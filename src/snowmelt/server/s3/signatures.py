@@ -77,10 +77,11 @@ def parse_credentials(request: S3Request) -> SignatureCredentials | None:
 
 
 def check_signing_time(credentials: SignatureCredentials, now: dt.datetime) -> None:
-    """Verify that a request was signed recently, or that a presigned URL has not expired.
+    """Verify that a request was signed within 15 minutes, or that a presigned URL is valid.
 
     Raises:
-        S3Error: If the signing time differs too much from the clock, or the URL has expired.
+        S3Error: If the signing time differs from the clock by more than 15 minutes, or the URL has
+            expired.
     """
     age = now - credentials.signed_at
     if credentials.expires_s is None:

@@ -49,16 +49,36 @@ def take_table_snapshot(connection: LakeConnection, name: TableName) -> TableSna
     return found
 
 
+def take_requested_snapshot(
+    connection: LakeConnection, options: Mapping[str, str]
+) -> TableSnapshot:
+    """Return the snapshot that the options select: an earlier one, or the current one.
+
+    Raises:
+        TableNotFound: If the table does not exist or the role lacks privileges on it.
+        LoadRefused: If the options select two snapshots, or one that was deleted after its retention.
+    """
+    as_of, sequence = options.get("as_of"), parse_integer_option(options, "snapshot")
+    if sequence is not None and as_of is not None:
+        raise LoadRefused(what="snapshot and as_of", reason="give one of them")
+    snapshot = take_table_snapshot(connection, requested_table(options))
+    if sequence is not None:
+        return take_snapshot_at_sequence(connection.database, snapshot, sequence)
+    if as_of is not None:
+        return take_snapshot_at_time(connection.database, snapshot, requested_time(as_of))
+    return snapshot
+
+
 def read_requested_schema(connection: LakeConnection, options: Mapping[str, str]) -> StructType:
     """Return the Spark schema of the columns that the options select.
 
     Raises:
         TableNotFound: If the table does not exist or the role lacks privileges on it.
         ColumnNotFound: If a column does not exist.
+        LoadRefused: As `take_requested_snapshot`.
     """
-    name = requested_table(options)
-    found = take_table_snapshot(connection, name)
-    return to_spark_schema(found.table.schema, options.get("columns"), table=name)
+    found = take_requested_snapshot(connection, options)
+    return to_spark_schema(found.table.schema, options.get("columns"), table=found.table.name)
 
 
 def plan_pruned_read(
@@ -92,13 +112,7 @@ class SnapshotReader(DataSourceReader):
         self, connection: LakeConnection, options: Mapping[str, str], schema: StructType
     ) -> None:
         check_options(options, READ_OPTIONS, "reading")
-        self._connection = connection
-        self._name = requested_table(options)
-        self._where, self._as_of = options.get("where"), options.get("as_of")
-        self._sequence = parse_integer_option(options, "snapshot")
-        if self._sequence is not None and self._as_of is not None:
-            raise LoadRefused(what="snapshot and as_of", reason="give one of them")
-        self._schema = schema
+        self._connection, self._options, self._schema = connection, options, schema
 
     def partitions(self) -> Sequence[InputPartition]:
         """Take the snapshot and return its partitions, pruned by the option `where`.
@@ -106,14 +120,10 @@ class SnapshotReader(DataSourceReader):
         Raises:
             LoadRefused: If the requested snapshot was deleted after its retention.
         """
-        lake = self._connection
-        snapshot = take_table_snapshot(lake, self._name)
-        if self._sequence is not None:
-            snapshot = take_snapshot_at_sequence(lake.database, snapshot, self._sequence)
-        elif self._as_of is not None:
-            snapshot = take_snapshot_at_time(lake.database, snapshot, requested_time(self._as_of))
+        snapshot = take_requested_snapshot(self._connection, self._options)
         files = snapshot.list_native_files()
-        return plan_pruned_read(lake, snapshot, files, self._where, self._schema)
+        where = self._options.get("where")
+        return plan_pruned_read(self._connection, snapshot, files, where, self._schema)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""

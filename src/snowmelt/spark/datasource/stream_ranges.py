@@ -176,7 +176,7 @@ class StreamedTable:
         )
 
     def check_incarnation(self, incarnation: str) -> None:
-        """Verify that the table is the one with which the stream began.
+        """Verify that the stream began with this incarnation of the table.
 
         Raises:
             TableNotFound: If that table was dropped, and another table has its name.

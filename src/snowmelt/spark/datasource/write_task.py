@@ -220,7 +220,8 @@ def _decode_variants(array: pa.Array) -> list[object]:
     # Import late: only workers that write VARIANT need it.
     from pyspark.sql.types import VariantVal
 
-    # Raise the precision: PySpark rounds decimals to that of the context, 28 digits by default.
+    # Raise the precision: PySpark rounds decimals to the precision of the context, by default 28
+    # digits.
     with localcontext(prec=_VARIANT_PRECISION):
         return [
             None if each is None else VariantVal(each["value"], each["metadata"]).toJson("UTC")

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 CALL_LOG_FOLDER = "_calls"
 # Subfolder for the records of running dry runs.
 DRY_RUN_FOLDER = "_dry_runs"
-# Maximum records to buffer, and maximum seconds. They are lost if a worker is killed.
+# Buffered records at which the buffer is written, and seconds since the last write. If a worker is
+# killed, the buffered records are lost.
 _MAX_BUFFERED_RECORDS = 1_000
 _FLUSH_INTERVAL_S = 2.0
 
@@ -70,7 +71,7 @@ class FileCallLog:
         self._object_count = 0
 
     def add_record(self, record: CallRecord) -> None:
-        """Add a record. Records are written every 2 s, or when 1,000 are buffered."""
+        """Add a record. Write the buffer if it has 1,000 records, or 2 s after the last write."""
         line = msgspec.json.encode(record)
         # Edit the JSON text: `replace` of the record takes three times as long as all other steps.
         # No string contains the search text, because JSON escapes quotation marks in strings.
@@ -137,7 +138,7 @@ def _parse_day(path: str) -> dt.date:
 _open_cached_store = lru_cache(maxsize=16)(open_store)
 
 
-# In the order of `CallRecord`.
+# Columns of the call log, in the order of the fields of `CallRecord`.
 _COLUMNS = pa.schema(
     [
         ("FUNCTION_NAME", pa.string()),

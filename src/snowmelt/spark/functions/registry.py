@@ -103,8 +103,8 @@ def make_context_headers(names: Iterable[str], caller: CallerContext) -> dict[st
 _SPARK_CATALOGS = frozenset({"SPARK_CATALOG", "SYSTEM", "SESSION"})
 _TRY_PREFIX = "TRY_"
 _FULL_NAME_PARTS = 3
-# Maximum number of Python functions that stay registered per session. Plans keep references to
-# theirs.
+# Maximum number of Python functions that stay registered per session. Query plans keep references
+# to the functions that they call.
 _MAX_REGISTERED_FUNCTIONS = 256
 _BUFFER_SIZE_SETTING = "spark.sql.execution.pandas.udf.buffer.size"
 _BUFFER_BYTES = 256
@@ -491,9 +491,11 @@ def _make_python_udf(use: FunctionUse) -> Any:
 
 
 def _make_program_site(definition: CallableFunction, frame: FrameType) -> str:
-    """Return an identifier of the code that creates a column. Lines added elsewhere do not matter.
+    """Return an identifier of the code that creates a column. Empty if it is not needed.
 
-    It is stable when the program runs again, for example for a streaming query with a checkpoint.
+    Only calls of VOLATILE functions need one. It stays the same when the program runs again, for
+    example for a streaming query with a checkpoint. Changes of other Python functions do not change
+    it.
     """
     if definition.function.volatility is not Volatility.VOLATILE:
         return ""

@@ -108,7 +108,7 @@ def _call_service(use: FunctionUse, columns: Iterator[Any]) -> Iterator[pa.Array
     batches = (_to_record_batch(each) for each in chain([first], columns))
     ledger = use.call_log.open_task_log(place)
     with closing(ledger):
-        # Close it before the call log, so that cancelled calls are recorded.
+        # Close `asked` before the call log, so that cancelled calls are recorded.
         plan = _add_time_headers(use, first)
         asked = call_function(
             plan, place, batches, ledger, SystemClock(), find_output_reader(), trying=use.trying
@@ -176,9 +176,8 @@ def _cast_times_to_nanoseconds(array: pa.Array) -> pa.Array:
     return array
 
 
-# When a query has enough rows, Spark closes the worker's connection. The worker would notice this
-# only at its second write after that. Until then, a query with LIMIT would continue to call the
-# service.
+# When a query with LIMIT has all its rows, Spark closes the worker's connection. The worker would
+# notice this only at its second write after that, and would call the service until then.
 
 _DESCRIPTOR_FOLDER = Path("/proc/self/fd")
 # Constants of linux/inet_diag.h and linux/sock_diag.h.

@@ -194,7 +194,7 @@ def parse_statement(tokens: Sequence[SqlToken]) -> exp.Expr | None:
     # sqlglot logs a warning for other statements and does not parse them.
     if tokens[first].unquoted not in _QUERY_KEYWORDS:
         return None
-    # The comment syntax of sqlglot differs from that of Spark.
+    # sqlglot and Spark differ in their comment syntax.
     try:
         trees = sqlglot.parse(prepare_for_sqlglot(tokens[first:]), dialect=DIALECT)
     except (SqlglotError, RecursionError):

@@ -40,7 +40,7 @@ from snowmelt.table.iceberg import NativeFile
 _log = logging.getLogger("snowmelt.spark")
 
 _MAX_CACHED_FRAMES = 32
-# Minimum number of paths to list by folder.
+# Minimum number of native files for which Spark lists folders instead of checking each file.
 _MIN_PATHS_TO_LIST_FOLDERS = 100
 _DEADLINE_STEP_MS = 60_000
 

@@ -2,7 +2,7 @@
 
 The state at an earlier time consists of the native snapshot of that time and of the chunks above
 its watermark that were committed by then. Both are retained for the retention time after
-replacement.
+replacement. It has the columns of that time, as snapshots of Iceberg have.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.table.snapshots import Snapshot
 
 from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.objects.tables import find_schema_at
 from snowmelt.catalog.streaming.chunks import (
     ChunkRecord,
     list_chunks,
@@ -45,7 +46,7 @@ def take_snapshot_at_sequence(
             what=what, reason=f"the last commit of {current.table.name} is number {current.up_to}"
         )
     native = _find_newest_snapshot(current.native, lambda _, facts: facts.watermark <= sequence)
-    return _make_past_snapshot(database, current, native, sequence, what)
+    return _make_past_snapshot(database, current, native, sequence, what, None)
 
 
 def take_snapshot_at_time(
@@ -72,7 +73,7 @@ def take_snapshot_at_time(
         )
     late = [chunk.seq for chunk in chunks if chunk.registered_at > timestamp]
     return _make_past_snapshot(
-        database, current, native, min(late) - 1 if late else current.up_to, what
+        database, current, native, min(late) - 1 if late else current.up_to, what, timestamp
     )
 
 
@@ -101,7 +102,9 @@ def _make_past_snapshot(
     native: NativeTable | None,
     end_seq: int,
     option_text: str,
+    moment: dt.datetime | None,
 ) -> TableSnapshot:
+    """Return the snapshot of a moment, or of the last of its commits."""
     watermark = 0 if native is None else native.facts.watermark
     if native is None and current.native is not None and _has_expired_snapshots(current.native):
         raise _make_not_retained_error(current, option_text)
@@ -113,8 +116,14 @@ def _make_past_snapshot(
     if len(found) != max(0, end_seq - watermark):
         raise _make_not_retained_error(current, option_text)
     found |= {chunk.seq: chunk for chunk in held if chunk.seq <= watermark}
+    if moment is None:
+        begin = current.table.created_at if native is None else native.committed_at
+        moment = max([begin, *(chunk.registered_at for chunk in chunks)])
+    with database.reading() as connection:
+        schema = find_schema_at(connection, table_id, moment)
     return replace(
         current,
+        table=replace(current.table, schema=schema),
         native=native,
         watermark=watermark,
         up_to=end_seq,

@@ -216,7 +216,7 @@ class ParserFactory(UDXFactory):
         self, serverInterface: Any, perColumnParamReader: Any, planContext: Any, argTypes: Any,
         returnTypes: Any,
     ) -> None:  # fmt: skip
-        """Declare the parsed columns. The default is those of the load."""
+        """Declare the parsed columns. Default: the columns of the load."""
         for place in range(argTypes.getColumnCount()):
             returnTypes.addColumn(argTypes.getColumnType(place), argTypes.getColumnName(place))
 

@@ -1,6 +1,6 @@
 """Input and output buffers of user code, and the rows and rejected records of parsers.
 
-Methods in camel case are those of the SDK for Python. `buf`, `size` and `offset` are those of the
+Methods in camel case are from the SDK for Python. `buf`, `size` and `offset` are from the
 SDKs for other languages. Names in snake case are for the host only.
 """
 
@@ -65,7 +65,10 @@ class InputBuffer:
         if encoding == self._encoding:
             return
         if self._encoding is not None or self.consumed:
-            raise BufferMisused("setEncoding() was called after the first read")
+            raise BufferMisused(
+                "setEncoding() was called after the first read, or with a second encoding. Call it once,"
+                " before the first read"
+            )
         self._decoder = codecs.getincrementaldecoder(str(encoding))()
         self._encoding = encoding
         raw, self._window = self._window, ""

@@ -34,7 +34,7 @@ _DAYS = (("1", "today"), ("7", "the last 7 days"), ("30", "the last 30 days"))
 
 
 async def show_functions(request: ActionRequest) -> ConsolePage:
-    """Return functions and integrations, and the calls of the last days."""
+    """Return functions and integrations, and the calls of the number of days in the URL."""
     text = request.query.get("days", "1")
     days = int(text) if text in dict(_DAYS) else 1
     listed = await request.read(

@@ -87,7 +87,7 @@ def _render_forms(name: TableName, channel: str, token: str, condition: str) -> 
         filter_form(
             path,
             text_field("channel", "Channel", channel, required=True),
-            text_field("token", "Offset token (empty: the last commits)", token),
+            text_field("token", f"Offset token (empty: the last {_LIMIT} commits)", token),
             label="Trace a channel",
         ),
         filter_form(
@@ -150,7 +150,7 @@ def _render_chunk(name: TableName, chunk: dict[str, Any]) -> Html:
             (
                 "Blob",
                 tag("code", cut(blob["path"])),
-                f"{format_bytes(blob['length'])} at {blob['offset']}, MD5 {blob['md5']}",
+                f"{format_bytes(blob['length'])} at byte {blob['offset']}, MD5 {blob['md5']}",
             ),
         )
     )
