@@ -10,8 +10,10 @@ from snowmelt.spark.sql import system_views
 # Meaning of a row of each view.
 PURPOSES = {
     "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY": "One row for each migration of streamed rows into native files.",
-    "SNOWPIPE_STREAMING_CHANNEL_HISTORY": "One row for each opening, closing, drop or expiry of a channel.",
-    "LOAD_HISTORY": "One row for each COPY, INSERT or write of a DataFrame.",
+    "SNOWPIPE_STREAMING_CHANNEL_HISTORY": "One row for each event of a channel. EVENT_TYPE is "
+    "`opened`, `dropped`, `expired`, `table dropped`, `table undropped` or `table truncated`.",
+    "LOAD_HISTORY": "One row for each COPY, INSERT, DELETE, UPDATE or MERGE, each write of a DataFrame, and each "
+    "commit of another engine.",
     "COPY_HISTORY": "One row for each file of a COPY.",
     "MAINTENANCE_HISTORY": "One row for each compaction or expiry of snapshots.",
     "EXTERNAL_FUNCTION_CALLS": "One row for each batch that an external function sent. OUTCOME is `ok` if the "
