@@ -149,7 +149,7 @@ _ESCAPE_PATTERN = re.compile(
     _SURROGATE_PAIR_PATTERN + rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
 )
 _REPLACEMENT_CHARACTER = rb"\ufffd"
-# Treat text that is nested hundreds of levels deep as invalid JSON.
+# Treat text whose nesting exceeds Python's recursion limit as invalid JSON.
 RECORD_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError)
 
 

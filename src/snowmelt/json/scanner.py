@@ -1,8 +1,9 @@
 """Compiled scanner: validates JSON objects and locates the values of chosen keys.
 
-The scanner rejects valid JSON with deep nesting, escaped surrogates, long numbers or large
-exponents, which the exact reader must read. The input must be valid UTF-8, in a buffer that extends
-`snowmelt.kernels.slices.PADDING_BYTES` past its end.
+The scanner rejects some valid JSON, which the exact reader must read: objects nested `_MAX_DEPTH`
+levels deep, escaped surrogates, and numbers above `_MAX_NUMBER_BYTES` or `_MAX_EXPONENT_DIGITS`.
+The input must be valid UTF-8, in a buffer that extends `snowmelt.kernels.slices.PADDING_BYTES` past
+its end.
 
 Objects of one source repeat their keys. The scanner caches the text between two values of the
 previous object (`, "key": `) and compares it with the input, 32 bytes at a time. A repeated key

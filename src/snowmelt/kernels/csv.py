@@ -486,7 +486,7 @@ class CountRules(NamedTuple):
     field: np.uint8
     # Bytes other than the record delimiter that start no counted record: comment, carriage return.
     first: tuple[np.uint8, np.uint8]
-    # Three rare bytes that only the longer path handles: quote, escape, comment.
+    # Three rare bytes that the loop for the common case does not handle: quote, escape, comment.
     rare: tuple[np.uint8, ...]
     quote: np.uint8
     escape: np.uint8

@@ -214,7 +214,7 @@ class TextColumnConverter:
         return parts, refused
 
     def make_missing_arrays(self, count: int) -> tuple[list[pa.Array], dict[int, str]]:
-        """Return the column of records that lack it, and the rejected rows like `convert_texts`."""
+        """Return the values for records that lack the column, and rejections as `convert_texts`."""
         if self.column.default is None:
             return self.convert_texts(pa.nulls(count, pa.string()))
         return make_default_native_arrays(self.column, count, self._started_at), {}
@@ -591,7 +591,7 @@ class TextNormalizer:
     """Rewriter of a column's texts.
 
     `is_standard_form` is True if there is no FORMAT, so that only standard forms are normalized.
-    `bulk_pattern` is a regular expression and its replacement, to rewrite many texts in one call.
+    `bulk_pattern` is a regular expression and its replacement, which rewrite a column in one call.
     """
 
     def __init__(

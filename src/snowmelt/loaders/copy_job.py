@@ -94,7 +94,7 @@ class CopyContext:
     """Role, catalog and default namespace of a COPY. Names are internal names.
 
     Portions of a file have at least `min_portion_bytes`. Reject files must not replace the
-    warehouse or `reserved_paths`. `user_code_limits` apply to user code.
+    warehouse or `reserved_paths`. `user_code_limits` are the limits of worker processes.
     """
 
     database: Database
@@ -542,7 +542,7 @@ class _CopyRun:
                     _log.warning("PURGE: cannot delete: %s", error)
 
     def _report_offsets(self, results: Sequence[PortionResult]) -> None:
-        """Report the loaded offsets to the source, which does not need them for correctness."""
+        """Report the loaded offsets to a built-in source, for monitoring only."""
         ends = [end for each in results for end in each.partition_ends]
         if ends:
             step = self._prepared.plan.tasks[0].plan.source

@@ -1,6 +1,6 @@
 """Validate a COPY that loads files as they appear, for pipes and `snowmelt copy --watch`.
 
-Also finds the location of files that requests to a pipe name.
+Also finds the files whose names clients send to a pipe.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def format_value(value: object, dialect: Dialect) -> str:
     """Format a value as text, as CSV output, `||` and CAST to STRING do.
 
     Raises:
-        SelectError: If a list or record is nested hundreds of levels deep.
+        SelectError: If the nesting of a list or record exceeds Python's recursion limit.
     """
     return _FORMATTERS.get(type(value), _format_other)(value, dialect)
 
@@ -208,7 +208,7 @@ def format_json(value: object, dialect: Dialect) -> str:
     """Format a value as JSON. NaN and infinities are null.
 
     Raises:
-        SelectError: If the value is nested hundreds of levels deep.
+        SelectError: If the nesting of the value exceeds Python's recursion limit.
     """
     try:
         return "".join(_list_json_tokens(value, dialect))

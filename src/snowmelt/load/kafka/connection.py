@@ -28,7 +28,7 @@ _UNAVAILABLE_ERRORS = {
     ck.KafkaError._RESOLVE,  # noqa: SLF001
     ck.KafkaError._AUTHENTICATION,  # noqa: SLF001
 }
-# Read-ahead of librdkafka. Its default of 64 MiB equals the whole memory of a task.
+# Read-ahead of a consumer. The default of librdkafka is 64 MiB.
 _READ_AHEAD_KIB = 16 * 1024
 _FETCH_BYTES = 4 * 1024 * 1024
 _FETCH_WAIT_MS = 100

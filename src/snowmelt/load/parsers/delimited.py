@@ -241,8 +241,9 @@ class FlexDelimitedOptions:
 class CsvOptions:
     """Options of FCSVPARSER.
 
-    The type is `rfc4180` or `traditional`. Escape characters default to none for `rfc4180`, and to
-    a backslash for `traditional`. A quote inside quotes is doubled, or escaped if `escape` is set.
+    The type is `rfc4180` or `traditional`. By default, `rfc4180` has no escape character, and
+    `traditional` has a backslash. A quote inside quotes is doubled, or escaped if there is an
+    escape character.
     """
 
     type: str = "rfc4180"

@@ -74,7 +74,7 @@ class JsonRecords:
     def mask_valid_utf8(self) -> Mask:
         """Return a mask of the records that are valid UTF-8.
 
-        Checks the whole buffer first, and each record only if that fails.
+        Checks the whole buffer first. Checks each record only if the buffer is not valid.
         """
         try:
             str(self._memory, "utf-8")

@@ -81,7 +81,7 @@ class _OrcFile:
 
 
 class ColumnFileParser:
-    """Parser of a format of columns. Buffers the whole file, because it is read from its end."""
+    """Parser of a columnar format. Buffers the whole file, because reading starts at its end."""
 
     splittable = False
 

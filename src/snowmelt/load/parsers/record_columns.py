@@ -71,7 +71,7 @@ class RecordRowBuilder:
 
 
 def display_record(value: object) -> bytes:
-    """Format a record that has no original bytes, as JSON if possible."""
+    """Format a record that has no original bytes: as JSON, or by `repr` if it has no JSON form."""
     try:
         return format_json(value).encode()
     except (TypeError, ValueError):

@@ -364,7 +364,10 @@ def _nullify_non_finite(vector: ValueVector) -> ValueVector:
 
 
 def _has_fixed_width(timestamps: TimestampVector, dialect: Dialect) -> bool:
-    """Return True if all timestamps of a format have the same width. Ceph omits a zero fraction."""
+    """Return True if a dialect writes all timestamps of a format with the same width.
+
+    Ceph omits a zero fraction, so the width varies.
+    """
     fraction = (
         timestamps.display_format is not None and timestamps.display_format.fraction_digits > 0
     )
@@ -389,6 +392,6 @@ def encode_json_value(value: object, dialect: Dialect) -> bytes:
     unchanged.
 
     Raises:
-        SelectError: If the value is nested hundreds of levels deep.
+        SelectError: If the nesting of the value exceeds Python's recursion limit.
     """
     return format_json(value, dialect).encode("utf-8", "surrogateescape")

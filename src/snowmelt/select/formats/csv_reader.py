@@ -123,7 +123,11 @@ class CsvReader:
         self._blocks.close()
 
     def _iterate_blocks(self) -> Iterator[RecordBlock]:
-        """Iterate over the blocks. Workers read them if the source and the rules allow it."""
+        """Iterate over the blocks. Workers read the blocks of an uncompressed whole object.
+
+        Otherwise, this thread reads them. This thread also reads them if the source does not
+        support concurrent reads, or if a delimiter may not end a record.
+        """
         stream = self._stream
         if (
             isinstance(stream, UncompressedStream)
