@@ -315,7 +315,8 @@ class RegistrationSender:
         try:
             failure = self._adapt_for_resend_or_find_failure(entry, result, refused)
         except ServiceUnavailable:
-            # Resend the rows unchanged. They wait for the service, and will be rejected again.
+            # The service does not respond, so resend the rows unchanged. The next rejection repeats
+            # this check.
             return True
         except SnowmeltError as error:
             failure = ChannelFailure(f"{refused}; {str(error).rstrip('.')}", cause=error)
@@ -406,7 +407,8 @@ class UnreplicatedRows:
         try:
             found = self._fetch_replicated_sequencers(states)
         except SnowmeltError as error:
-            # The rows are registered. A later request, or another primary, decides on them.
+            # The rows are registered. A later request or another primary determines if they are
+            # replicated.
             _log.info("The replication of rows is not known: %s", error)
             found = []
         replicated: list[ChunkEntry] = []

@@ -208,7 +208,7 @@ class RowBuffer:
         self._counts.inserted_bytes += size_bytes
 
 
-# In larger segments, conversion takes more time per row than per column.
+# In larger segments, the fixed cost per column is small compared with the cost per row.
 _SMALL_SEGMENT_ROWS = 256
 
 

@@ -222,7 +222,8 @@ class StreamPump:
             try:
                 result = self._channel.insert_rows(rows, last, start_offset_token=first)
             except BufferFull:
-                # Nothing was buffered. Wait until the buffer is committed.
+                # Nothing of the batch was buffered. Wait until the buffered rows are committed,
+                # then retry.
                 self._channel.wait_for_commit()
         for error in result.errors:
             if self._on_refused is not None:

@@ -19,7 +19,8 @@ MAX_CALL_CHARACTERS = 64 * 1024 * 1024
 _MAX_REASON_CHARACTERS = 4096
 _UTC = ZoneInfo("UTC")
 TRUNCATED_CODE = "cut"
-# Values of PROTOCOL. They distinguish a marker from a rejected row.
+# Values that distinguish rows of the SDK and markers of `snowmelt replay`: the PROTOCOL `sdk` or
+# `replay`, and the CODE `replay_void`.
 SDK_PROTOCOL = "sdk"
 REPLAY_PROTOCOL = "replay"
 REPLAY_VOID_PROTOCOL = "replay_void"

@@ -31,7 +31,7 @@ NANOSECONDS_FIELD_ID_BASE = 1_000_000
 OFFSET_FIELD_ID_BASE = 2_000_000
 
 _DAY_US = 86_400_000_000
-# A day of tolerance, because years 1–9999 are checked in the value's own offset.
+# A day of tolerance: years 1–9999 are checked in the value's own offset, which is less than a day.
 _SLACK_US = _DAY_US
 _FIRST_US = -62_135_596_800_000_000 - _SLACK_US
 _LAST_US = 253_402_300_799_999_999 + _SLACK_US
@@ -78,7 +78,7 @@ def find_companion_conflict(columns: Sequence[Column]) -> str | None:
     return next((column.name for column in columns if column.name in companions), None)
 
 
-# Cached, because it is called for each of a thousand chunks.
+# Cached, because a read of a table calls it for each chunk.
 @lru_cache(maxsize=256)
 def native_schema(schema: TableSchema) -> pa.Schema:
     """Return the Arrow schema of a table in native form, with field IDs."""

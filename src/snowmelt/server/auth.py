@@ -223,7 +223,7 @@ _log = logging.getLogger("snowmelt.server")
 
 MAX_TOKEN_LIFETIME_S = 3600
 MAX_CLOCK_SKEW_S = 30
-# Maximum time for which a removed key is still accepted.
+# Maximum time in seconds for which a removed key is still accepted.
 RECHECK_INTERVAL_S = 5.0
 _MAX_TOKEN_CHARACTERS = 8192
 _MAX_CACHED_TOKENS = 10_000

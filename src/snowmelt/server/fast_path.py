@@ -138,7 +138,8 @@ class ResponseQueue:
 
         def arrive(response: _Response) -> None:
             self._responses.append((on_response, response))
-            # If two threads wake the loop concurrently, the second delivery has nothing to do.
+            # If two threads schedule a delivery concurrently, the second delivery finds no
+            # responses.
             if not self._scheduled:
                 self._scheduled = True
                 loop.call_soon_threadsafe(self._deliver)

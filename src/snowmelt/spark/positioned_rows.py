@@ -177,7 +177,7 @@ def _convert_values(
         mask = actions == action
         for name, at in columns.items():
             column = schema.column(name)
-            if column is None:  # A companion, which the assignment of its column supplies.
+            if column is None:  # A companion: it is set together with its column.
                 continue
             parts = cast_column(column, read(mask, at), zone)
             fields = native_fields(column)

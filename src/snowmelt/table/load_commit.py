@@ -91,7 +91,7 @@ class LoadRequest:
     stream_name: str | None = None
     # Folder of files that were written before the load began. None: use a new folder.
     load_id: str | None = None
-    # True: without `rejects`, store rejects in the error table, if there is one.
+    # True: if `rejects` is None, store rejects in the error table of the table, if it has one.
     keep_rejected: bool = False
 
 

@@ -71,7 +71,7 @@ def write_fresh_manifest(
 ) -> ManifestFile:
     """Write the manifest of a snapshot that adds fresh files. Return its entry for a list."""
     prefix = _encode_ints(
-        # Status, then the three nullable numbers: 1 selects the branch that is not null.
+        # The status, then three nullable numbers. In Avro, a 1 precedes a number that is not null.
         *(ManifestEntryStatus.ADDED, 1, snapshot_id, 1, sequence_number, 1, sequence_number)
     )
     block = b"".join(part for file in files for part in (prefix, file.data_file))

@@ -385,7 +385,7 @@ class SnapshotPublisher:
         listed: Sequence[PublishedSnapshot],
         up_to: int,
     ) -> int:
-        """Return the time of a snapshot in ms: that of its last chunk, but later than the last one.
+        """Return the time of a snapshot in ms: of its last chunk, but after the previous snapshot.
 
         DuckDB ignores a snapshot that is newer than its transaction. A load that waited for this
         publication must find a snapshot. The first snapshot, and the first after a pause, is

@@ -232,7 +232,8 @@ def _write_tombstones(
         stones.on_conflict_do_update(
             index_elements=["database_name", "schema_name", "table_name", "channel"],
             set_={
-                # A table that was renamed to this name may have lower sequencers.
+                # Keep the higher sequencer: a table that was renamed to this name may have lower
+                # ones.
                 "client_sequencer": sa.case(
                     (left > _CHANNEL_TOMBSTONES.c.client_sequencer, left),
                     else_=_CHANNEL_TOMBSTONES.c.client_sequencer,

@@ -227,7 +227,7 @@ def _require_empty(connection: sa.Connection) -> None:
     for kind, table in (("database", model.databases), ("bucket", model.buckets)):
         query = sa.select(table.c.name).limit(1)
         if table is model.buckets:
-            # The service itself creates the buckets of existing locations.
+            # Ignore buckets of existing locations, which the service itself creates.
             query = query.where(table.c.backend.is_(None))
         row = connection.execute(query).first()
         if row is not None:

@@ -29,10 +29,10 @@ _DIVERGED = model.diverged_changes
 class ReplicaView:
     """State of a secondary, as recorded at the primary.
 
-    `state` is `current`, `catching up`, `copying` (its first state), `silent`, or `not connected` (it has
-    sent no request). `waiting_tokens` is the number of channels whose committed offset token it lacks; None
-    if it does not delay offset tokens. `behind_s` is the time since it certainly had every row; 0 if it is
-    current, None if it never had a state.
+    `state` is `current`, `catching up`, `copying` (its first state), `silent`, or `not connected`
+    (it has sent no request). `waiting_tokens` is the number of channels whose committed offset
+    token the secondary lacks; None if offset tokens do not wait for it. `behind_s` is the time
+    since it certainly had every row; 0 if it is current, None if it never had a state.
     """
 
     site: str

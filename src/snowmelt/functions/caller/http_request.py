@@ -245,7 +245,7 @@ class RequestAuthenticator:
         made = sign_headers(
             request, credentials, region=region, service=service, signed_at=_CLOCK.now()
         )
-        del made["host"]  # The client sets it.
+        del made["host"]  # The HTTP client sets this header.
         return made
 
 

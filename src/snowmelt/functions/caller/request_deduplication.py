@@ -97,7 +97,8 @@ class RequestBuilder:
         self._argument_count = len(function.signature.arguments)
         self._result_type = to_arrow_type(function.signature.returns, plan.zone)
         self._batch_ids = BatchIdGenerator(position, function)
-        # The part of a cache key that values depend on besides function and arguments.
+        # Part of each cache key: the settings on which values depend, besides function and
+        # arguments.
         scope = [plan.zone, options.binary, options.array_as_string, sorted(plan.context.items())]
         self._scope = hashlib.blake2b(msgspec.json.encode(scope), digest_size=12).digest()
         self._is_immutable = function.volatility is Volatility.IMMUTABLE

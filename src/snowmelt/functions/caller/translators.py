@@ -52,7 +52,7 @@ from snowmelt.functions.urls import is_url_extension, parse_url
 from snowmelt.json import exact
 
 _CONTEXT_HEADER_PREFIX = "SF_CONTEXT_"
-_MAX_DETAIL_CHARS = 200  # Used only if payload may be shown.
+_MAX_DETAIL_CHARS = 200  # Used only if errors may contain payload.
 
 
 class TranslatorPair:

@@ -92,7 +92,7 @@ class _MessageCollector:
         """Append a slice of a request's target."""
         self._start += target
 
-    on_status = on_url  # Appends to the reason phrase of a response.
+    on_status = on_url  # Appends a slice of the reason phrase of a response.
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header; ignore trailers."""

@@ -432,7 +432,7 @@ class BatchDeduplicator:
             self._renewal_task.cancel()
             self._renewal_task = None
         if not task.cancelled():
-            task.exception()  # Mark as retrieved: there may be no waiting caller.
+            task.exception()  # Retrieve it. Otherwise, asyncio logs it if no caller waits.
 
     async def _renew_claims(self, interval_s: float) -> None:
         while True:

@@ -51,7 +51,7 @@ _DECODED_TYPES: dict[LogicalType, Any] = {
 def get_decoded_type(sql_type: SqlType) -> Any:
     """Return the Python type to which the fast decoder decodes values of a SQL type."""
     if sql_type.kind is LogicalType.FIXED:
-        # Not msgspec's Decimal, which also accepts strings, underscores and non-ASCII digits.
+        # Do not use msgspec's Decimal: it also accepts strings, underscores and non-ASCII digits.
         return int if sql_type.is_integer else Any
     return _DECODED_TYPES[sql_type.kind]
 

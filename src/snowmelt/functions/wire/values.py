@@ -243,7 +243,7 @@ def _read_binary(value: object, form: BinaryForm, sql_type: SqlType) -> bytes:
     found: bytes | None = None
     if not isinstance(value, str):
         raise ValueMismatch("a text was expected")
-    # Neither form allows white space, also not around it.
+    # Neither form allows white space within or around the value.
     with contextlib.suppress(ValueError):
         if form is not BinaryForm.HEX:
             found = b64decode(value, validate=True)

@@ -384,7 +384,7 @@ def _attach_source_lines(rejected: list[RowRejection], data: bytes) -> tuple[Row
 
 _log = logging.getLogger("snowmelt.ingest")
 _MIN_KERNEL_BYTES = 200_000
-# A number and a text, so that the line runs both kernels.
+# The line has a number and a text, so that it runs both kernels.
 _WARMUP_LINE = b'{"a":1,"b":""}\n'
 _WARMUP_SCHEMA = TableSchema(
     1, (Column("A", LogicalType.FIXED, 1, precision=1, scale=0), Column("B", LogicalType.TEXT, 2))

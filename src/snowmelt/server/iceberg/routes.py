@@ -253,7 +253,8 @@ class IcebergCatalog:
         address = self._find_warehouse(identity, request.segments[1])
         parent = request.query.get("parent", "")
         if parent:
-            # Schemas contain no schemas. ClickHouse would otherwise descend infinitely.
+            # Schemas contain no schemas. With another response, ClickHouse would descend
+            # infinitely.
             self._require_schema(identity, address, parent)
             return _json_response({"namespaces": []})
         with self._database.reading() as connection:

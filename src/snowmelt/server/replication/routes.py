@@ -128,7 +128,7 @@ class ReplicationRoutes:
         def respond() -> bytes:
             response, file = states.respond(request)
             if not request.keeps:
-                # The follower has read its previous state.
+                # The follower has read its previous state, so delete the file of that state.
                 self._delete_content(request.site)
             if file is not None:
                 response.content_path = self._keep(request.site, file)

@@ -169,7 +169,7 @@ class S3Service:
                     if removed:
                         _log.info("deleted %d files of interrupted uploads", removed)
                 delete_dropped_files(database, files, self._clock.now())
-                # A promotion makes this site responsible for the records.
+                # After a promotion, this site must create the records of mounted buckets.
                 self.bucket_registry.register_mounts()
             except Exception:  # noqa: BLE001 - the next round may work
                 _log.exception("deleting unreferenced objects failed; retrying")

@@ -132,7 +132,7 @@ def _parse_day(path: str) -> dt.date:
     try:
         return dt.date.fromisoformat(path.split("/")[-3])
     except (IndexError, ValueError):
-        return dt.date.max  # Not a call log object.
+        return dt.date.max  # Not a call log object: it is never deleted.
 
 
 _open_cached_store = lru_cache(maxsize=16)(open_store)

@@ -67,7 +67,7 @@ def _find_types(
 ) -> list[list[ValueType]]:
     types: dict[str, ValueType] = {}
     unknown: list[str] = []
-    # Spark takes milliseconds to describe a text, so request only the types that are not evident.
+    # Spark takes milliseconds to analyze a value, so request only the types that are not evident.
     for text in {text: None for values in rows for text in values}:
         try:
             types[text] = _read_literal_type(text)

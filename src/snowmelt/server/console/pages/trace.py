@@ -38,7 +38,7 @@ _STATES = {
     "quarantined": "The blob cannot be decoded. Queries of the table fail until it is restored.",
     "discarded": "The chunk was discarded. Its rows are lost.",
 }
-# Derive the figures from the state, so that they cannot contradict each other.
+# Texts about the migration, by the state of the chunk, so that both always agree.
 _MIGRATIONS = {"waiting": "not yet", "quarantined": "excluded", "discarded": "excluded"}
 
 
