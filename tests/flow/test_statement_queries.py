@@ -247,7 +247,7 @@ def test_a_query_that_takes_too_long_is_canceled(alone: Any) -> None:
 
 def test_a_service_may_run_no_queries(alone: Any) -> None:
     querying = alone(query_processes=0)
-    with pytest.raises(StatementFailed, match="setting query_processes"):
+    with pytest.raises(StatementFailed, match="set query_processes"):
         querying.ask(f"SELECT count(*) FROM {querying.table}")
 
 

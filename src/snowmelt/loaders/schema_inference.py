@@ -119,7 +119,7 @@ def _unify_types(first: str, second: str) -> str:
     if one is not None and two is not None:
         scale = max(int(one[2]), int(two[2]))
         digits = max(int(each[1]) - int(each[2]) for each in (one, two)) + scale
-        return f"NUMBER({min(digits, _MAX_DIGITS)},{scale})"
+        return f"NUMBER({digits},{scale})" if digits <= _MAX_DIGITS else "VARCHAR"
     kinds = {first.partition("(")[0], second.partition("(")[0]}
     number = one or two
     if kinds == {"NUMBER", "FLOAT"} and number is not None and int(number[1]) <= _EXACT_DIGITS:

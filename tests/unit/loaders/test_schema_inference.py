@@ -182,6 +182,16 @@ def test_infer_schema_combines_the_columns_of_all_files(tmp_path: Path) -> None:
         ]
 
 
+def test_numbers_that_no_number_type_holds_together_become_text(tmp_path: Path) -> None:
+    for name, digits, scale in (("a", 38, 0), ("b", 20, 18), ("c", 20, 0)):
+        column = pa.array([None], pa.decimal128(digits, scale))
+        pq.write_table(pa.table({"x": column, name: column}), tmp_path / f"{name}.parquet")
+    given = f"LOCATION => '{tmp_path}/', FILE_FORMAT => (TYPE = PARQUET)"
+    assert [row["type"] for row in infer_all(given)][0] == "VARCHAR"
+    both = f"{given}, FILES => ('b.parquet', 'c.parquet')"
+    assert [row["type"] for row in infer_all(both)][0] == "NUMBER(38,18)"
+
+
 def test_expressions_of_infer_schema_load_the_columns(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("1,a\n")
     pq.write_table(TABLE, tmp_path / "a.parquet")

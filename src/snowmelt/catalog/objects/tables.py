@@ -338,14 +338,14 @@ def list_table_schema_versions(connection: sa.Connection, table_id: int) -> dict
     }
 
 
-def find_schema_at(connection: sa.Connection, table_id: int, moment: dt.datetime) -> TableSchema:
-    """Return the columns that a table had at a moment after its creation."""
+def find_schema_at(connection: sa.Connection, table_id: int, timestamp: dt.datetime) -> TableSchema:
+    """Return the columns that a table had at a time after its creation."""
     versions = _SCHEMA_VERSIONS.c
     row = connection.execute(
         sa.select(versions.version, versions.columns)
         .where(versions.table_id == table_id)
         # The first version has the columns of the creation.
-        .where((versions.created_at <= moment) | (versions.version == _FIRST_VERSION))
+        .where((versions.created_at <= timestamp) | (versions.version == _FIRST_VERSION))
         .order_by(versions.version.desc())
         .limit(1)
     ).one()

@@ -75,7 +75,7 @@ def read_requested_schema(connection: LakeConnection, options: Mapping[str, str]
     Raises:
         TableNotFound: If the table does not exist or the role lacks privileges on it.
         ColumnNotFound: If a column does not exist.
-        LoadRefused: As `take_requested_snapshot`.
+        LoadRefused: If the options select two snapshots, or one that was deleted after its retention.
     """
     found = take_requested_snapshot(connection, options)
     return to_spark_schema(found.table.schema, options.get("columns"), table=found.table.name)

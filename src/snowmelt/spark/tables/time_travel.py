@@ -102,9 +102,9 @@ def _make_past_snapshot(
     native: NativeTable | None,
     end_seq: int,
     option_text: str,
-    moment: dt.datetime | None,
+    timestamp: dt.datetime | None,
 ) -> TableSnapshot:
-    """Return the snapshot of a moment, or of the last of its commits."""
+    """Return the snapshot of a time; None: the time of its last commit."""
     watermark = 0 if native is None else native.facts.watermark
     if native is None and current.native is not None and _has_expired_snapshots(current.native):
         raise _make_not_retained_error(current, option_text)
@@ -116,11 +116,11 @@ def _make_past_snapshot(
     if len(found) != max(0, end_seq - watermark):
         raise _make_not_retained_error(current, option_text)
     found |= {chunk.seq: chunk for chunk in held if chunk.seq <= watermark}
-    if moment is None:
+    if timestamp is None:
         begin = current.table.created_at if native is None else native.committed_at
-        moment = max([begin, *(chunk.registered_at for chunk in chunks)])
+        timestamp = max([begin, *(chunk.registered_at for chunk in chunks)])
     with database.reading() as connection:
-        schema = find_schema_at(connection, table_id, moment)
+        schema = find_schema_at(connection, table_id, timestamp)
     return replace(
         current,
         table=replace(current.table, schema=schema),
