@@ -187,9 +187,9 @@ def test_numbers_that_no_number_type_holds_together_become_text(tmp_path: Path) 
         column = pa.array([None], pa.decimal128(digits, scale))
         pq.write_table(pa.table({"x": column, name: column}), tmp_path / f"{name}.parquet")
     given = f"LOCATION => '{tmp_path}/', FILE_FORMAT => (TYPE = PARQUET)"
-    assert [row["type"] for row in infer_all(given)][0] == "VARCHAR"
+    assert infer_all(given)[0]["type"] == "VARCHAR"
     both = f"{given}, FILES => ('b.parquet', 'c.parquet')"
-    assert [row["type"] for row in infer_all(both)][0] == "NUMBER(38,18)"
+    assert infer_all(both)[0]["type"] == "NUMBER(38,18)"
 
 
 def test_expressions_of_infer_schema_load_the_columns(tmp_path: Path) -> None:
