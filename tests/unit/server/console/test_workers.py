@@ -27,5 +27,5 @@ def test_a_task_beyond_those_that_wait_is_rejected_and_later_accepted() -> None:
         *accepted, last = asyncio.run(run(7))
         assert {type(each) for each in accepted} == {DatabaseNotFound}
         assert isinstance(last, ServiceBusy)
-        assert "2 tasks of the console run and 4 wait. Run it again in a minute" in str(last)
+        assert "2 tasks of the console run and 4 wait. Retry in a minute" in str(last)
         assert [type(each) for each in asyncio.run(run(1))] == [DatabaseNotFound]
