@@ -46,7 +46,8 @@ _MAX_PEAK_MEMORY_BYTES = 512 * 1024 * 1024
 # A process caches the schemas of up to this many tables. It is restarted when it has more.
 _MAX_CACHED_TABLES = 10_000
 _STOP_TIMEOUT_S = 10.0
-# The kernel kills a process when memory runs out, which is not necessarily caused by the blob.
+# Signals that another process or the kernel sends. The kernel kills a process when memory runs out,
+# even if its blob is not the cause.
 _EXTERNAL_SIGNALS = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _UNAVAILABLE_REJECTION = (
     ResponseCode.TRY_AGAIN,

@@ -132,7 +132,7 @@ class Registrar:
     def submit(
         self, request: RegisterBlobsRequest, registrant: Registrant, respond: ResponseCallback
     ) -> None:
-        """Queue a registration. `respond` is called with the response, possibly before this returns.
+        """Queue a registration. `respond` receives the response, possibly before this returns.
 
         Raises:
             RegistrationRefused: If the whole request is invalid. `respond` is not called.

@@ -12,7 +12,8 @@ from snowmelt.schema.conversion.json_text import format_json
 from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter, RowError
 from snowmelt.schema.types import MAX_TEXT_BYTES, Column, LogicalType, TableSchema
 
-# Maximum size of one row. Longer data is truncated, and CODE says so for `snowmelt replay`.
+# Maximum size of one row. Longer data is truncated, and CODE is `cut`, which `snowmelt replay`
+# reads.
 MAX_ROW_CHARACTERS = 1024 * 1024
 # Maximum total size of the rows of one call. Further rows are stored without their data.
 MAX_CALL_CHARACTERS = 64 * 1024 * 1024

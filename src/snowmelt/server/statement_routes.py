@@ -67,7 +67,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class StatementRoutes:
-    """Handler of the statement API. Statements run in threads, COPY in processes."""
+    """Handler of the statement API. Queries and COPY run in processes, others in threads."""
 
     def __init__(
         self,

@@ -24,7 +24,8 @@ class CompanionValues:
 
         Args:
             schema: The table whose columns are set.
-            readable: The columns of each relation that the values may read, by its alias in backticks.
+            readable: The columns of each relation that the values may read, by the alias in
+                backticks.
         """
         self._schema = schema
         self._readable = {

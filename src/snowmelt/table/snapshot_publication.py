@@ -388,8 +388,8 @@ class SnapshotPublisher:
         """Return the time of a snapshot in ms: of its last chunk, but after the previous snapshot.
 
         DuckDB ignores a snapshot that is newer than its transaction. A load that waited for this
-        publication must find a snapshot. The first snapshot, and the first after a pause, is
-        therefore backdated.
+        publication must find a snapshot. The first snapshot, and the first after a pause of 10 s,
+        is therefore backdated by 60 s.
         """
         times = self._find_registration_times(state.table.table_id, up_to)
         now = self._clock.now()

@@ -1,4 +1,4 @@
-"""Permanent records of committed chunks, and of native files with the chunks and loads in them.
+"""Permanent records of committed chunks (the ledger), and of native files with their sources.
 
 They are kept as long as the table, so that checks and traces work after garbage collection has
 deleted the chunks. Functions that write must run in the transaction that swaps the table's metadata

@@ -100,7 +100,7 @@ def fetch_channels(
     """Return a page of channels.
 
     Raises:
-        PrivilegeMissing: If the role may not see the tokens that it sorts by.
+        PrivilegeMissing: If the order sorts by tokens that the role may not see.
         RequestMalformed: If the order is unknown, or the cursor is invalid.
     """
     if order not in _ORDERS:

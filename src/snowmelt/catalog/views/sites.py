@@ -88,7 +88,8 @@ def list_replicas(
         if behind is not None:
             behind_s = 0.0
             if state != "current":
-                # It lacks the oldest commit that waits, and may lack all since its last request.
+                # The secondary lacks the oldest waiting commit, and may lack all commits since its
+                # last request.
                 since = min(oldest_at or slot.requested_at, slot.requested_at)
                 behind_s = max((now - since).total_seconds(), 0.0)
         found[slot.site] = ReplicaView(

@@ -181,7 +181,8 @@ class CallPipeline:
         function, options = plan.function, plan.options
         self._plan, self._position, self._call_log, self._clock = plan, position, call_log, clock
         self._budget = CallBudget(plan, position, clock)
-        # A dry run has no values for other calls, and counts its calls with an empty cache.
+        # Use an empty, separate cache in a dry run: its values are NULL, and other calls must not
+        # get them.
         if options.dry_run and function.cache_bytes:
             cache: ValueCache | None = ValueCache(function.cache_bytes)
         else:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _NEWLINE, _BRACE = ord("\n"), ord("{")
 # For smaller bodies, the setup of about 100 µs takes longer than it saves.
 _MIN_COLUMNAR_BYTES = 2_000
-# A channel has only one request in flight, so several threads read a large body.
+# Read a large body in several threads: a channel has only one request in flight, so the other
+# threads may be idle.
 _READ_BLOCKS = 4
 _MIN_BLOCK_BYTES = 1 << 20
 _NEGATIVE_ZERO_PATTERN = re.compile(rb"-0(?![.0-9eE])")

@@ -57,7 +57,8 @@ def read_scalar_lines(data: bytes, fields: Sequence[BodyField]) -> pa.Table | No
     lines = np.stack((starts, ends))[:, starts < ends]
     if len(data) < _MIN_PARALLEL_BYTES:
         return _read_range(padded, lines, fields)
-    # A channel has only one request in flight, so two threads read a large body.
+    # Read a large body in two threads: a channel has only one request in flight, so the other
+    # threads may be idle.
     middle = lines.shape[1] // 2
     with ThreadPoolExecutor(1) as other:
         later = other.submit(_read_range, padded, lines[:, middle:], fields)

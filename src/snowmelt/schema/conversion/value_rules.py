@@ -131,7 +131,7 @@ def _select_converter(column: Column, zone: tzinfo, compatibility: Compatibility
 def _convert_foreign_value(
     value: object, convert: Convert, column: Column, original_error: InvalidRow
 ) -> StoredValue:
-    """Convert an unusual value in its plain form. Errors name the original type."""
+    """Convert a NumPy, pandas or enumeration value as its plain value. Errors name its type."""
     plain = to_plain_value(value)
     if plain is None:
         return None

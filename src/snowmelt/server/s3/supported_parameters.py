@@ -251,7 +251,7 @@ def _unsupported_error(name: str, value: str) -> S3Error:
 
 
 def _check_expected_owner(call: AuthorizedS3Request) -> None:
-    """Verify that the bucket has the expected owner. The name is as in listings."""
+    """Verify that the bucket has the expected owner. An owner has the name that listings return."""
     wanted = call.headers.get("x-amz-expected-bucket-owner")
     if (
         wanted is not None
