@@ -8,6 +8,10 @@ from snowmelt.load.expressions.datetime_templates import REJECTED_PATTERNS
 from snowmelt.load.expressions.function_translation import REJECTED_FUNCTIONS
 
 MOMENT = "2024-03-05 14:05:09.123456"
+_PATTERN_CASES = (
+    "Patterns for numbers may be in lower case. For names, Roman numerals, AM, PM, AD and BC, the case of the"
+    " pattern is the case of the result."
+)
 
 # Name, example, result. NULL is the SQL value. Other results have the form that COPY stores.
 FUNCTIONS = {
@@ -300,7 +304,7 @@ def table() -> str:
     parts += [
         "## Patterns that TO_CHAR writes",
         "",
-        f"Of `{MOMENT}`. All but names may be in lower case, too.",
+        f"The results are those of `{MOMENT}`. {_PATTERN_CASES}",
         "",
         *_rows(("pattern", "written"), PATTERNS),
         "",

@@ -87,7 +87,7 @@ _EFFECTS = {
     "key_separator": "separator in names such as `a.b`",
     "logline_column": "column that receives the whole record",
     "max_output": "maximum output in bytes",
-    "max_record": "maximum length of a record in bytes; 0 means the parser's limit",
+    "max_record": "maximum length of a record in bytes; 0 means 32 MiB",
     "mode": "`append`: a delimiter after each message; `between`: only between messages",
     "no_escape": "no character is an escape",
     "node": "value of the variable CURRENT_NODE_NAME",

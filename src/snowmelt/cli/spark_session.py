@@ -141,7 +141,8 @@ def start_quietly(start: Callable[[], Session]) -> Session:
 class _JavaOutput:
     """Reads the standard error of Java and its Python workers.
 
-    Prints reports of external functions that wait for their service, and discards everything else.
+    Prints the reports of external functions that wait for their service. Keeps the last nonblank line for
+    error messages, and discards everything else.
     """
 
     def __init__(self) -> None:

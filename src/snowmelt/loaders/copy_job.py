@@ -353,7 +353,7 @@ def prepare_copy(
                 connection,
                 table.table_id,
                 paths,
-                # Without this, a watch would load a file that has no valid records in every round.
+                # Without this, every round of a watch would load files without valid records again.
                 with_rejected=listed_files is not None,
                 without_rejects=statement.validation == "RETURN_ALL_ERRORS",
             )

@@ -68,7 +68,10 @@ class RequestProcess:
         self._responses = cast("IO[bytes]", self._process.stdout)
         if self._receive(_START_TIMEOUT_S) != _READY:
             self.stop()
-            raise InternalError(f"The process {module} does not start. The log has the reason.")
+            raise InternalError(
+                f"Starting process {module} failed: it ended or was not ready within"
+                f" {_START_TIMEOUT_S:.0f} s. Read the log of the service."
+            )
 
     def request(self, request: bytes, timeout_s: float) -> ProcessResponse | None:
         """Send a request and return the response, or None if the process has ended or timed out."""

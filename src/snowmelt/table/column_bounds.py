@@ -26,7 +26,7 @@ _STRUCT_FORMATS = {1: "<b", 32: "<i", 64: "<q"}
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """Bounds and counts of one native column. A bound is None if unknown, or without values."""
+    """Bounds and counts of one native column. A bound is None if it is unknown or there are no values."""
 
     lower: bytes | None
     upper: bytes | None

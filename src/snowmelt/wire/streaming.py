@@ -110,6 +110,7 @@ class OpenChannelResponse(msgspec.Struct):
     * `last_path` and `last_chunk_offset`: the last committed chunk.
     * `error_table`: the full name of the table for rejected rows.
     * `takes_rowless`: true if the service accepts chunks without rows.
+    * `schema_version`: the version of the table's columns.
     """
 
     status_code: int

@@ -151,7 +151,7 @@ def test_partitions_of_kafka_show_their_lag_and_stall(
             .values(last_commit_at=older)
         )
     page.get_by_text("1 partition had no commit for 5 minutes").wait_for()
-    person.go("/").get_by_text("8 messages of Kafka topic clicks wait for table").wait_for()
+    person.go("/").get_by_text("Kafka topic clicks: 8 messages not yet in table").wait_for()
 
 
 @pytest.fixture(params=["light", "dark"])

@@ -250,7 +250,7 @@ chunks = _define_table(
         "ix_chunks_quarantined", "table_id", "seq", where="quarantine_reason IS NOT NULL"
     ),
 )
-# Blobs that were never accepted, or whose registration was deleted. A tombstone is written
+# Blobs that are on the stage without a registration, or whose registration was deleted. A tombstone is written
 # before an unregistered object is deleted, and prevents the registration of its path.
 sightings = _define_table(
     "sightings",

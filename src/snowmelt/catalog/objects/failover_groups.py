@@ -33,7 +33,7 @@ MAX_SITES = 16
 # A follower whose last request is older than this counts as unavailable.
 FOLLOWER_TTL_S = 10.0
 # Why a channel cannot be opened yet.
-NOT_REPLICATED = "the last commit of the channel is not on another site yet"
+NOT_REPLICATED = "not every secondary has the last commit of the channel yet"
 
 _GROUPS = model.failover_groups
 _SLOTS = model.replica_slots

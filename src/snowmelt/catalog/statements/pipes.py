@@ -312,10 +312,8 @@ def _parse_create(cursor: TokenCursor, create_mode: CreateMode) -> CreatePipe:
         elif cursor.accept("AUTO_INGEST"):
             cursor.expect("=")
             auto_ingest = cursor.expect_one_of("TRUE", "FALSE") == "TRUE"
-        elif cursor.current.text in _UNSUPPORTED_PIPE_OPTIONS:
-            raise cursor.make_error(
-                f"{cursor.current.text} is not supported: the service lists the location itself. Omit it"
-            )
+        elif (reason := _UNSUPPORTED_PIPE_OPTIONS.get(cursor.current.text)) is not None:
+            raise cursor.make_error(f"{cursor.current.text} is not supported: {reason}. Omit it")
         else:
             raise cursor.make_alternatives_error(("AS", "AUTO_INGEST", "COMMENT"))
     first = cursor.current
@@ -401,7 +399,11 @@ def _parse_describe(cursor: TokenCursor) -> DescribePipe:
 
 
 _MAX_SHOWN_FILES = 100
-_UNSUPPORTED_PIPE_OPTIONS = frozenset({"ERROR_INTEGRATION", "AWS_SNS_TOPIC", "INTEGRATION"})
+_UNSUPPORTED_PIPE_OPTIONS = {
+    "AWS_SNS_TOPIC": "the service lists the location itself",
+    "INTEGRATION": "the service lists the location itself",
+    "ERROR_INTEGRATION": "SYSTEM$PIPE_STATUS and COPY_HISTORY show the errors of files",
+}
 _PIPE_CLAUSES = {
     "PIPE_EXECUTION_PAUSED": Clause(parse_boolean, is_required=True),
     "COMMENT": Clause(lambda cursor: cursor.parse_string("a comment")),

@@ -100,7 +100,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--role", help="role (default: ACCOUNTADMIN; with --stream the role of the user)"
     )
-    _add_stream_arguments(parser.add_argument_group("with --stream"))
+    stream = parser.add_argument_group("with --stream")
+    _add_stream_arguments(stream)
+    parser.set_defaults(frame_options=_list_options(frames), stream_options=_list_options(stream))
+
+
+def _list_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
+    return list(group._group_actions)  # noqa: SLF001 - argparse has no public list
+
+
+def _refuse_options_of_the_other_mode(options: argparse.Namespace) -> None:
+    others = options.frame_options if options.stream else options.stream_options
+    for each in others:
+        if getattr(options, each.dest) != each.default:
+            mode = "with" if options.stream else "without"
+            raise UserError(f"{each.option_strings[0]} is not supported {mode} --stream. Omit it.")
 
 
 def _add_stream_arguments(stream: argparse._ArgumentGroup) -> None:
@@ -172,6 +186,7 @@ def run(options: argparse.Namespace) -> int:
     """Load until SIGTERM or Ctrl-C."""
     if options.action is not None:
         return run_action(options)
+    _refuse_options_of_the_other_mode(options)
     buffers = [vars(options)[each] or 0 for each in _BUFFER_OPTIONS]
     if options.frame <= 0 or min(buffers) < 0:
         raise UserError("Invalid limits: expected --frame above 0 s, and --buffer-… of at least 0.")

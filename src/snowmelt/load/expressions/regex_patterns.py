@@ -107,7 +107,7 @@ class _Re2Translator:
             return atom, empty
         self._position = match.end()
         if match[5]:
-            raise self._make_error("possessive quantifiers are not supported; omit the second +")
+            raise self._make_error("possessive quantifiers are not supported; omit the + after one")
         if is_anchor or empty:
             raise self._make_error("cannot repeat a part that matches the empty text")
         low, high = int(match[2] or 0), match[3]

@@ -139,9 +139,9 @@ def _parse_expression(sql: str) -> exp.Expr:
         trees = _Vertica().parse(f"SELECT {sql}\n")
     except ParseError as error:
         reason = error.errors[0]["description"].partition(" for <class")[0]
-        raise ExpressionInvalid(f"it cannot be understood: {reason}") from None
+        raise ExpressionInvalid(f"invalid syntax: {reason}") from None
     except SqlglotError as error:
-        raise ExpressionInvalid(f"it cannot be understood: {error}") from None
+        raise ExpressionInvalid(f"invalid syntax: {error}") from None
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Select):
         raise ExpressionInvalid("it is not one expression")

@@ -35,7 +35,7 @@ WITHOUT_EFFECT = {
     "enable.streaming.channel.offset.migration": "names of channels do not change",
     "errors.log.enable": "rejected messages are always reported",
     "errors.log.include.messages": "`--errors FILE` writes the messages",
-    "errors.deadletterqueue.topic.replication.factor": "the topic must exist, or the brokers create it",
+    "errors.deadletterqueue.topic.replication.factor": "the connector does not create the topic: create it, or let the brokers create it",
     "errors.deadletterqueue.context.headers.enable": "dead letters always have these headers",
     "errors.retry.timeout": "unavailable systems are awaited",
     "errors.retry.delay.max.ms": "unavailable systems are awaited",

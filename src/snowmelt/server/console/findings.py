@@ -331,8 +331,8 @@ def find_stalled_topics(page: PageRequest) -> Iterator[ConsoleProblem]:
         lag = sum(each.lag for each in partitions)
         yield ConsoleProblem(
             WRONG,
-            f"{format_quantity(lag, 'message')} of Kafka topic {topic} wait for table {table}, and"
-            f" {format_quantity(len(partitions), 'partition')} had no commit for 5 minutes.",
+            f"Kafka topic {topic}: {format_quantity(lag, 'message')} not yet in table {table};"
+            f" {format_quantity(len(partitions), 'partition')} without a commit for 5 minutes.",
             "Check that the process `snowmelt kafka run` is running, and read its log. The process"
             " resumes after the committed offset.",
             since=min(each.last_commit_at or each.opened_at for each in partitions),

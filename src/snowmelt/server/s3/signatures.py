@@ -245,7 +245,11 @@ def _parse_credential(
     except ValueError:
         raise S3Error(error_code, "The time of the request must be YYYYMMDD'T'HHMMSS'Z'.") from None
     if day != found.date:
-        raise S3Error(error_code, "The credential's date is not that of the request.")
+        raise S3Error(
+            error_code,
+            f"The credential date {found.date[:80]!r} differs from the request date {day!r}. Sign with"
+            " the date of the request.",
+        )
     if not _SIGNATURE_PATTERN.fullmatch(signature):
         raise S3Error("SignatureDoesNotMatch", SignatureProvided=signature[:100])
     return found

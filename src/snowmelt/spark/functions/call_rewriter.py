@@ -282,10 +282,11 @@ def select_overload(
 def bind_arguments(
     definition: CallableFunction, call_arguments: Sequence[CallArgument]
 ) -> list[CallArgument | None]:
-    """Match arguments to the parameters of a function. None: the parameter's default applies.
+    """Return the argument of each parameter, or None where the default of the parameter applies.
 
     Raises:
-        CallMalformed: If a name is unknown or duplicate, or an argument is missing.
+        CallMalformed: If a name is unknown or duplicate, an argument is missing, or a positional
+            argument follows a named one.
     """
 
     def malformed(reason: str) -> CallMalformed:

@@ -43,6 +43,19 @@ def test_a_topic_that_does_not_exist_is_named(
     assert "topic nowhere" in done.stderr
 
 
+def test_an_option_of_the_other_mode_is_refused(snowmelt: Callable[..., Finished]) -> None:
+    command = ("kafka", "--topic", "t", "--table", "d.public.t")
+    for options, expected in (
+        (("--stream", "--once"), "--once is not supported with --stream"),
+        (("--stream", "--filter", "f()"), "--filter is not supported with --stream"),
+        (("--errors", "e"), "--errors is not supported without --stream"),
+        (("--url", "http://127.0.0.1:1"), "--url is not supported without --stream"),
+    ):
+        done = snowmelt(*command, *options)
+        assert (done.returncode, done.stdout) == (1, ""), done.stderr
+        assert expected in done.stderr
+
+
 def test_a_frame_takes_time(snowmelt: Callable[..., Finished]) -> None:
     done = snowmelt("kafka", "--topic", "t", "--table", "d.public.t", "--frame", "0")
     assert done.returncode != 0

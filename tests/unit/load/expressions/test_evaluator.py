@@ -111,7 +111,7 @@ def test_an_expression_is_computed_and_converted_to_its_column(
         ("getenv('HOME')", "not available"),
         ("read_text('/etc/passwd')", "read_text"),
         ("no_such_function(s)", "no_such_function"),
-        ("upper(", "cannot be understood"),
+        ("upper(", "invalid syntax"),
         ("*", "only the columns of its row"),
         ("(" * 5000 + "s" + ")" * 5000, "nested too deeply"),
     ],

@@ -139,7 +139,9 @@ def _format_file(file: dict[str, Any]) -> list[str]:
         lines.append(f"  removed by run {file['removed_by']} at {file['removed_at']}")
     ranges = ", ".join(f"{first} to {last}" for first, last in file["chunk_ranges"])
     lines += [f"  chunks {ranges}"] if ranges else []
-    lines += [f"  load {each or 'before the lineage'}" for each in file["loads"]]
+    lines += [
+        f"  load {each or 'unknown: the file is older than the lineage'}" for each in file["loads"]
+    ]
     return lines + [line for each in file["chunks"] for line in _format_chunk(each)]
 
 
@@ -157,7 +159,9 @@ def _format_load(load: dict[str, Any]) -> list[str]:
 def _format_row(row: dict[str, Any]) -> list[str]:
     values = ", ".join(f"{name}={value!r}" for name, value in row["values"].items())
     lines = [f"row {row['row']} of {row['path']}: {values}"]
-    lines += [f"  load {each or 'before the lineage'}" for each in row["loads"]]
+    lines += [
+        f"  load {each or 'unknown: the file is older than the lineage'}" for each in row["loads"]
+    ]
     if len(row["chunks"]) > 1:
         lines.append(f"  one of {len(row['chunks'])} chunks; the file is sorted")
     return lines + [line for each in row["chunks"] for line in _format_chunk(each)]
