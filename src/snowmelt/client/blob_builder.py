@@ -180,8 +180,8 @@ class BlobStager:
         settings: ClientSettings,
         stop_event: threading.Event,
     ) -> None:
-        # Arrow imports modules at its first conversion. That would fail in the last flush of a
-        # process, so do it now.
+        # Arrow imports modules at its first conversion. The import would fail in the last flush of
+        # a process, so import them now.
         pa.array([], pa.int64())
         self.last_upload_error: SnowmeltError | None = None
         self._stage = stage

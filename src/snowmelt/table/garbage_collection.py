@@ -215,7 +215,7 @@ def expire_idle_channels(
     """Remove channels that were not written to for `idle_s` seconds. Return their number.
 
     Snowflake removes idle channels after 30 days, with their offset tokens. 0 disables expiry.
-    Calls `on_step` between transactions. An error in it ends the expiry.
+    Calls `on_step` between transactions. An error in `on_step` ends the expiry.
     """
     if idle_s <= 0:
         return 0

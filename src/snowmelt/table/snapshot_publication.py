@@ -84,8 +84,8 @@ from snowmelt.table.warehouse_paths import (
 )
 
 # Number of publications that list a snapshot. DuckDB chooses the newest snapshot that is not newer
-# than its transaction. It repeats a failed load for 2.1 s (0.1 + 0.4 + 1.6) or 8.5 s in the same
-# transaction, and the snapshot must be listed for that time. 50 rounds take ten seconds or more.
+# than its transaction. DuckDB repeats a failed load for 2.1 s (0.1 + 0.4 + 1.6) or 8.5 s in the
+# same transaction. The snapshot must be listed for that time. 50 rounds take ten seconds or more.
 LISTED_PUBLICATIONS = 50
 _PAUSE = dt.timedelta(seconds=10)
 _BACKDATING = dt.timedelta(seconds=60)

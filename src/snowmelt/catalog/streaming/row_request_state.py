@@ -1,8 +1,8 @@
 """State of the row API: last request, row counts and last error of channels, and byte encodings.
 
-The byte encoding is base64 or hexadecimal digits, by pipe path and client token. It is stored only
-for paths on which a response instructed a client to use base64. On all other paths, no client uses
-base64.
+The byte encoding is base64 or hexadecimal digits, by pipe path and client token. The encoding is
+stored only for paths on which a response instructed a client to use base64. On all other paths, no
+client uses base64.
 """
 
 from __future__ import annotations

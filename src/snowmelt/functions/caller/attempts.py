@@ -204,7 +204,7 @@ class RetryState:
 def parse_retry_after(headers: Mapping[str, str], now: dt.datetime) -> float | None:
     """Parse the header Retry-After to seconds. Return None if it is missing.
 
-    `now` is timezone-aware. It is used for a header that contains a date.
+    `now`, which is timezone-aware, is used for a header that contains a date.
     """
     said = headers.get("retry-after", "").strip()
     if not said:

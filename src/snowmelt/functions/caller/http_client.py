@@ -117,7 +117,7 @@ class HttpConnection(asyncio.Protocol):
     def has_unexpected_bytes(self) -> bool:
         """Return True if the socket has unexpected data, or the peer closed the connection.
 
-        The event loop may not have read such data yet. It would be parsed as the next response.
+        The event loop may not have read such data yet, and would parse it as the next response.
         """
         socket = None if self._transport is None else self._transport.get_extra_info("socket")
         if socket is None or socket.fileno() < 0:

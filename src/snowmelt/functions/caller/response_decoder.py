@@ -240,7 +240,8 @@ class ResponseDecoder:
         return texts
 
     def _convert_zoned_timestamps(self, column: pa.Array) -> pa.Array:
-        # Remove the blank before the offset, which Arrow rejects. It also rejects a missing offset.
+        # Remove the blank before the offset, which Arrow rejects. Arrow also rejects a missing
+        # offset.
         column = pc.replace_substring_regex(column, r" ([+-][0-9:]+)$", r"\1")
         return self._floor_timestamps(column.cast(self._result_type))
 

@@ -161,8 +161,8 @@ _BYTE_CLASSES = bytes(
 )
 _LONG_NUMBER, _EXPONENT_NUMBER = b"1" * 16, b"1e1"
 
-# `new Function` isolates the source from this one, even if its braces do not match. It adds two
-# lines before the source.
+# `new Function` isolates the translator's source from this script, even if its braces do not match.
+# It adds two lines before the source.
 _WRAPPER_LINES = 2
 _RUNNER_SOURCE = """
 (function (argument, source, mark) {

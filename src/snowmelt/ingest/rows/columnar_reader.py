@@ -103,7 +103,8 @@ def _read_with_arrow(data: bytes, fields: Sequence[BodyField]) -> pa.Table | Non
         )
     except (pa.ArrowException, UnicodeError):
         return None
-    # Arrow accepts several objects on a line, and null as a row. It keeps the sign of the integer -0.
+    # Arrow accepts several objects on a line, and null as a row. Arrow keeps the sign of the
+    # integer -0.
     if table.num_rows != lines or (
         any(map(_has_negative_zero, table.columns)) and _NEGATIVE_ZERO_PATTERN.search(data)
     ):

@@ -225,7 +225,7 @@ def _to_datetimes(array: Any) -> list[Any]:
         try:
             return nanoseconds_to_datetime(count * step, zone)
         except OverflowError:
-            # Use NumPy outside the years of `datetime`. It supports only values without a zone.
+            # Use NumPy outside the years of `datetime`. NumPy supports only values without a zone.
             return np.datetime64(count, unit) if zone is None else None
 
     return _convert_temporal_counts(array, make_timestamp)

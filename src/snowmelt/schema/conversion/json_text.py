@@ -349,7 +349,7 @@ def _format_float(value: float | np.floating) -> str:
 
 def _format_decimal(value: Decimal) -> str:
     if not value.is_finite():
-        # Test for it first, because `float()` rejects a signaling NaN.
+        # Test for NaN first, because `float()` rejects a signaling NaN.
         return quote_json_string("NaN" if value.is_nan() else _format_special_float(float(value)))
     # Remove the sign of a decimal zero.
     return _check_number_limits(str(value or value.copy_abs()))

@@ -4,8 +4,9 @@ A flush converts the bytes of many calls to one array in native code. It cannot 
 only values that are certainly valid are packed. Functions return None if validity is not certain.
 
 msgspec writes a list of floats, booleans or timestamps in a few nanoseconds per value, as records
-of one size that NumPy reads as an array. It rejects subclasses, except members of enumerations,
-which it writes as their values. The records therefore also prove the types of the values.
+of one size that NumPy reads as an array. msgspec rejects subclasses, except members of
+enumerations, which it writes as their values. The records therefore also prove the types of the
+values.
 """
 
 from __future__ import annotations

@@ -493,9 +493,9 @@ def _make_python_udf(use: FunctionUse) -> Any:
 def _make_program_site(definition: CallableFunction, frame: FrameType) -> str:
     """Return an identifier of the code that creates a column. Empty if it is not needed.
 
-    Only calls of VOLATILE functions need one. It stays the same when the program runs again, for
-    example for a streaming query with a checkpoint. Changes of other Python functions do not change
-    it.
+    Only calls of VOLATILE functions need one. The identifier stays the same when the program runs
+    again, for example for a streaming query with a checkpoint. Changes of other Python functions do
+    not change it.
     """
     if definition.function.volatility is not Volatility.VOLATILE:
         return ""
