@@ -109,7 +109,7 @@ def _list_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
     return list(group._group_actions)  # noqa: SLF001 - argparse has no public list
 
 
-def _refuse_options_of_the_other_mode(options: argparse.Namespace) -> None:
+def _reject_options_of_the_other_mode(options: argparse.Namespace) -> None:
     others = options.frame_options if options.stream else options.stream_options
     for each in others:
         if getattr(options, each.dest) != each.default:
@@ -186,7 +186,7 @@ def run(options: argparse.Namespace) -> int:
     """Load until SIGTERM or Ctrl-C."""
     if options.action is not None:
         return run_action(options)
-    _refuse_options_of_the_other_mode(options)
+    _reject_options_of_the_other_mode(options)
     buffers = [vars(options)[each] or 0 for each in _BUFFER_OPTIONS]
     if options.frame <= 0 or min(buffers) < 0:
         raise UserError("Invalid limits: expected --frame above 0 s, and --buffer-… of at least 0.")

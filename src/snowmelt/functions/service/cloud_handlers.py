@@ -1,4 +1,4 @@
-"""Handlers for AWS Lambda, Azure Functions and Google Cloud. `LambdaHost` runs Lambda handlers locally.
+"""Handlers for AWS Lambda, Azure Functions and Google Cloud. `LambdaHost` runs Lambda handlers here.
 
 Lambda events have these formats: REST API, HTTP API (format 2.0, also used by function URLs) and
 load balancer. `LambdaHost` runs an unmodified handler in place of Lambda and its gateway, with the
