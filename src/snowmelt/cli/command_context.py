@@ -154,7 +154,7 @@ def add_service_options(group: argparse._ArgumentGroup, *, is_optional: bool = F
     If `is_optional` is true, the command uses the catalog directly unless --url or --profile is
     given.
     """
-    default = "none: open the catalog" if is_optional else _DEFAULT_URL
+    default = "none; the command opens the catalog" if is_optional else _DEFAULT_URL
     group.add_argument("--url", help=f"address of the service (default: {default})")
     group.add_argument(
         "--profile",

@@ -532,7 +532,7 @@ def _attach_outdated_schema(batch: InsertBatch, state: ChannelState) -> InsertBa
 
 
 def _report_commit(state: ChannelState, token: str) -> None:
-    """Call the function of a channel with a committed token, without the lock."""
+    """Call the commit callback of a channel with a committed token. The caller must not hold the lock."""
     callback = state.on_commit
     if callback is None:
         return

@@ -247,9 +247,12 @@ class Tracer:
         found = [each for each in self._files if path.endswith(each.path)] or [
             each for each in self._files if each.path.endswith(path)
         ]
-        if len(found) != 1:
-            which = "No file" if not found else f"{len(found)} files"
-            raise NotFound(f"{which} of table {self.table.name} ends with {path!r}.")
+        if not found:
+            raise NotFound(f"No file of table {self.table.name} ends with {path!r}.")
+        if len(found) > 1:
+            raise NotFound(
+                f"{len(found)} files of table {self.table.name} end with {path!r}. Specify a longer path."
+            )
         [record] = found
         seqs = itertools.chain.from_iterable(
             range(first, last + 1) for first, last in record.chunk_ranges

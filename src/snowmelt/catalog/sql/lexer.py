@@ -333,7 +333,7 @@ def is_query(text: str) -> bool:
     """Return True for SELECT, WITH, VALUES, FROM, EXPLAIN, or a statement in parentheses.
 
     Return False for `SELECT SYSTEM$PIPE_STATUS(…)`, which is a catalog statement, and for INFER_SCHEMA,
-    which reads files. Does not examine the rest, which has the strings of Spark.
+    which reads files. Examines only the first words, and searches the rest for INFER_SCHEMA only.
     """
     return _begins_query(text, 0) and not is_infer_schema(text)
 

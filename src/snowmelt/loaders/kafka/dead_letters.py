@@ -1,4 +1,4 @@
-"""Rejected messages, and the topic for them, with the headers that Kafka Connect writes."""
+"""Dead-letter topic for rejected messages, with the headers that Kafka Connect writes."""
 
 from __future__ import annotations
 

@@ -124,7 +124,10 @@ def _check_targets(connectors: Sequence[ConnectorSettings]) -> None:
             table = each.options.find_table(topic)
             owner = owners.setdefault((topic, table.upper()), each.options.name)
             if owner != each.options.name:
-                reason = f"connectors {owner} and {each.options.name} stream topic {topic} into table {table}"
+                reason = (
+                    f"connectors {owner} and {each.options.name} both stream topic {topic} into table"
+                    f" {table}, so they would fence each other. Remove the topic from one of them"
+                )
                 raise ConfigurationError(setting="connectors", reason=reason)
 
 

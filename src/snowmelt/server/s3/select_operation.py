@@ -389,7 +389,7 @@ def compile_key_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def _path_to_regex(pattern: str, *, is_last: bool) -> str:
-    """Return the expression of a pattern without `**`. `is_last`: it ends at the end of the key."""
+    """Convert a pattern without `**` to a regular expression. `is_last`: it must match up to the end of the key."""
     pieces = [
         "".join("[^/]" if each == "?" else re.escape(each) for each in piece)
         for piece in pattern.split("*")

@@ -54,7 +54,7 @@ def test_defaults_are_those_of_each_connector(file: Path) -> None:
         ("[connectors]\na = 1", "Setting a: expected a section, got 1"),
         ("[connectors.a]\ntopic = 't'", r"Setting connectors\.a\.topic: .*topics"),
         (f"metrics = 'x'\n{FILE}", "expected host:port, got 'x'"),
-        (FILE.replace('"one"', '"two"').replace("d.public.u", "d.public.T"), "a and b stream topic two"),
+        (FILE.replace('"one"', '"two"').replace("d.public.u", "d.public.T"), "a and b both stream topic two"),
         ("[", "cannot read it"),
     ],
 )  # fmt: skip

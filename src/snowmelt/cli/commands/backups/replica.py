@@ -26,8 +26,9 @@ EXAMPLES = """examples:
   snowmelt replica promote --url https://two.example:8080 --user admin --private-key admin.pem
   snowmelt replica status --profile site2 --format json
 
-Each action runs the statement of the same name: CREATE, SHOW, ALTER and DROP FAILOVER GROUP. Without --url
-and --profile, the command opens the catalog of this site.
+`create`, `drop` and the changes (`promote`, `suspend`, `resume`, `allow`, `forbid`) run CREATE, DROP and ALTER
+FAILOVER GROUP, or REPLICATION GROUP. `status` runs SHOW FAILOVER GROUPS and SHOW REPLICAS, `diverged` runs
+SHOW DIVERGED CHANGES. Without --url and --profile, the command opens the catalog of this site.
 """
 _NO_GROUP = "This installation has no failover group. Create one with `snowmelt replica create`."
 
