@@ -299,7 +299,7 @@ def test_a_state_is_applied_once_and_in_order(two_sites: TwoSites) -> None:
     second.copy_objects(first, late, io.BytesIO(late.content))
     house.put(numbers(10, 10), token="20")
     two_sites.synchronize()
-    with pytest.raises(StateUnusable, match="newer one"):
+    with pytest.raises(StateUnusable, match="newer state"):
         second.apply(late, io.BytesIO(late.content))
     two_sites.assert_equal()
 
