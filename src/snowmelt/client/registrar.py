@@ -368,6 +368,7 @@ class UnreplicatedRows:
         self._make_error = make_error
         self._entries: dict[ChannelState, deque[ChunkEntry]] = {}
         self._next_request_at = self._confirmed_at = 0.0
+        self._request_error: SnowmeltError | None = None
 
     @property
     def delay_error(self) -> ServiceUnavailable | None:
@@ -375,6 +376,9 @@ class UnreplicatedRows:
         silent_s = self._clock.monotonic() - self._confirmed_at
         if not self._entries or silent_s < _SLOW_REPLICATION_S:
             return None
+        if self._request_error is not None:
+            reason = str(self._request_error).rstrip(".")
+            return self._make_error(f"the status of registered rows is not known: {reason}")
         return self._make_error(
             f"a follower of its failover group has confirmed no rows for {silent_s:.0f} s. Check SHOW "
             "REPLICAS. If that site is lost, remove it from ALLOWED_ACCOUNTS of the group"
@@ -406,11 +410,11 @@ class UnreplicatedRows:
         states = list(self._entries)
         try:
             found = self._fetch_replicated_sequencers(states)
+            self._request_error = None
         except SnowmeltError as error:
             # The rows are registered. A later request or another primary determines if they are
-            # replicated.
-            _log.info("The replication of rows is not known: %s", error)
-            found = []
+            # replicated. `delay_error` reports the error.
+            found, self._request_error = [], error
         replicated: list[ChunkEntry] = []
         for state, result in zip(states, found, strict=False):
             if isinstance(result, ChannelFailure):

@@ -248,13 +248,13 @@ class Registrar:
                 decisions = registration.register_chunks(
                     connection, offers, now=self._clock.now(), commit_cache=self._commit_cache
                 )
-                # Read this in the same transaction. If protection begins later, the state that
-                # makes the first follower promotable contains these rows.
-                awaits_replication = any(
-                    request.with_replication for request, _ in checked
-                ) and failover_groups.are_tokens_protected(connection)
                 failpoints.hit_failpoint(failpoints.Failpoint.INSIDE_REGISTRATION)
             failpoints.hit_failpoint(failpoints.Failpoint.AFTER_REGISTRATION)
+            if any(request.with_replication for request, _ in checked):
+                # Read this after the commit. If protection begins later, the state that makes the
+                # first follower promotable is read later still, and contains these rows.
+                with self._database.reading() as connection:
+                    awaits_replication = failover_groups.are_tokens_protected(connection)
             # Only this thread updates the counters. A chunk is accepted completely or not at all.
             for offer, (first, *_) in zip(offers, decisions, strict=True):
                 if not first.code and not first.is_replay:
