@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.db import dialect
 from snowmelt.catalog.db.dialect import make_insert, replace_nul
+from snowmelt.catalog.jobs.lineage import add_rowless_commits
 
 _CHANNELS = model.channels
 _ROW_CHANNELS = model.row_channels
@@ -215,7 +216,14 @@ def apply_empty_append(
         )
         .values(changed)
     )
-    return done.rowcount == 1
+    if done.rowcount != 1:
+        return False
+    commit = (
+        *(empty_append.table_id, empty_append.channel, empty_append.client_sequencer),
+        *(empty_append.row_sequencer, empty_append.end_offset_token, model.to_microseconds(now)),
+    )
+    add_rowless_commits(connection, [commit])
+    return True
 
 
 def find_saved_request_ids(
