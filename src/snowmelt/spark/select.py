@@ -98,7 +98,7 @@ class SelectSource(DataSource):
 
         asked = _SelectOptions.parse(self.options)
         if any(character in asked.key for character in "*?"):
-            asked.read_object_size()
+            asked.read_head()
         found = b"".join(asked.stream_payloads(asked.build_sample_statement(), None))
         if not found:
             raise UserError(f"{asked.path} has no records to infer a schema from. Pass a schema.")
@@ -140,9 +140,13 @@ class SelectSource(DataSource):
 
 @dataclass(frozen=True)
 class SelectPartition(InputPartition):
-    """Byte range that one task reads. If None, the task reads the whole object."""
+    """Byte range that one task reads, of the object with this ETag.
+
+    If the range is None, the task reads the whole object.
+    """
 
     scan_range: ScanRange | None
+    etag: str | None = None
 
 
 class SelectReader(DataSourceReader):
@@ -158,14 +162,15 @@ class SelectReader(DataSourceReader):
         Raises:
             UserError: If the object does not exist or the endpoint is unavailable.
         """
-        return [SelectPartition(each) for each in self._options.list_scan_ranges()]
+        return self._options.list_partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records that begin in a range.
 
         Raises:
             SelectError: If the endpoint rejects the statement or fails while sending results.
-            UserError: If a value does not fit its column.
+            UserError: If a value does not fit its column, or the object was replaced after the first
+                task had been planned.
         """
         assert isinstance(partition, SelectPartition)  # noqa: S101  always our own partition
         schema = to_arrow_schema(self._schema, timezone="UTC")
@@ -175,6 +180,12 @@ class SelectReader(DataSourceReader):
         for block in _split_into_blocks(payloads):
             yield _to_record_batch(
                 block, schema, is_text_input=isinstance(self._options.input, CsvInput)
+            )
+        # SelectObjectContent has no If-Match. An object that has the same ETag after the request had
+        # it during the request.
+        if partition.etag is not None and self._options.read_head()["ETag"] != partition.etag:
+            raise UserError(
+                f"{self._options.path} was replaced while tasks read its ranges. Run the query again."
             )
 
 
@@ -248,15 +259,20 @@ class _SelectOptions:
         )
         return select_object(self.endpoint.create_client(), self.bucket, self.key, request)
 
-    def list_scan_ranges(self) -> list[ScanRange | None]:
-        """Return ranges that partition the object, or None for the whole object."""
+    def list_partitions(self) -> list[SelectPartition]:
+        """Return partitions that cover the object."""
         if not self._is_splittable:
-            return [None]
-        size = self.read_object_size()
+            return [SelectPartition(None)]
+        head = self.read_head()
+        size = int(head["ContentLength"])
         if size <= self.range_bytes:
-            return [None]
-        starts = range(0, size, self.range_bytes)
-        return [ScanRange(start, min(start + self.range_bytes, size) - 1) for start in starts]
+            return [SelectPartition(None)]
+        return [
+            SelectPartition(
+                ScanRange(start, min(start + self.range_bytes, size) - 1), str(head["ETag"])
+            )
+            for start in range(0, size, self.range_bytes)
+        ]
 
     def read_decimal_types(self) -> dict[str, pa.DataType]:
         """Return the types of a Parquet object's decimal columns, which JSON results do not have."""
@@ -277,8 +293,8 @@ class _SelectOptions:
         except (BotoCoreError, ClientError) as error:
             raise UserError(f"{self.path} cannot be read: {error}") from error
 
-    def read_object_size(self) -> int:
-        """Return the size of the object in bytes.
+    def read_head(self) -> dict[str, Any]:
+        """Return size, ETag and other attributes of the object, as boto3 names them.
 
         Raises:
             UserError: If it does not exist or the endpoint is unavailable.
@@ -286,13 +302,12 @@ class _SelectOptions:
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            head = self.endpoint.create_client().head_object(Bucket=self.bucket, Key=self.key)
+            return dict(self.endpoint.create_client().head_object(Bucket=self.bucket, Key=self.key))
         except (BotoCoreError, ClientError) as error:
             hint = " Only one object can be read: * and ? are not patterns here." * any(
                 character in self.key for character in "*?"
             )
             raise UserError(f"{self.path} cannot be read: {error}.{hint}") from error
-        return int(head["ContentLength"])
 
     @property
     def _is_splittable(self) -> bool:

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.types import Row
+from pyspark.sql.types import Row, StringType, StructField, StructType
 
 from fixtures.s3 import S3Process
+from snowmelt.errors import UserError
+from snowmelt.spark.select import SelectSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -293,3 +295,21 @@ def test_a_path_must_name_an_object(spark: SparkSession) -> None:
     for path in ("people.csv", "s3://bucket", "http://a/b"):
         with pytest.raises(Exception, match=re.escape("it must be s3://bucket/key")):
             spark.read.format("snowmelt-select").load(path).collect()
+
+
+def test_an_object_that_is_replaced_between_two_ranges_is_not_mixed(lake: SimpleNamespace) -> None:
+    key_pair = lake.s3.keys["admin"]
+    options = {
+        "path": "s3://sparked/replaced.csv",
+        "endpoint": lake.s3.url,
+        "accessKey": key_pair.access_key_id,
+        "secretKey": key_pair.secret,
+        "rangeBytes": "1000",
+    }
+    lake.client.put_object(Bucket="sparked", Key="replaced.csv", Body=b"old\n" * 1000)
+    reader = SelectSource(options).reader(StructType([StructField("_1", StringType())]))
+    first, *others = reader.partitions()
+    assert sum(batch.num_rows for batch in reader.read(first)) == 250
+    lake.client.put_object(Bucket="sparked", Key="replaced.csv", Body=b"new\n" * 1000)
+    with pytest.raises(UserError, match=r"replaced\.csv was replaced while tasks read its ranges"):
+        list(reader.read(others[0]))
