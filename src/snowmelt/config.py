@@ -157,7 +157,8 @@ class Settings:
         256 * 1024 * 1024, "Row API: largest file of rows as stored, bytes"
     )
     rows_held_bytes: int = _setting(
-        1024 * 1024 * 1024, "Row API: memory of all uncommitted rows, bytes; further requests wait"
+        1024 * 1024 * 1024,
+        "Row API: memory of all uncommitted rows, bytes; further requests get status 503",
     )
     rows_requests_per_s: int = _setting(
         0, "Row API: maximum requests per channel and second; 0: no limit"

@@ -476,7 +476,9 @@ class FlushScheduler:
                 left_s = give_up_at - self._clock.monotonic()
                 if left_s <= 0:
                     raise CommitTimeout(
-                        offset_token=repr(token),
+                        what="The last inserted row"
+                        if token is None
+                        else f"Offset token {token!r}",
                         channel=state.name,
                         seconds=f"{timeout_s:g}",
                         committed=repr(state.committed_token),
