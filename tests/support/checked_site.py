@@ -57,7 +57,7 @@ def build_site(folder: Path, seed: int) -> None:
         row += 1
         # The last commit of one channel has a chunk. The last commits of the others have no rows.
         for number, channel in enumerate(_CHANNELS if part < 5 else _CHANNELS[1:]):
-            _commit_rejected_rows(house, channel, str(10 * row + number))
+            commit_rejected_rows(house, channel, str(10 * row + number))
         if part == 5:
             break
         house.migrate()
@@ -68,7 +68,7 @@ def build_site(folder: Path, seed: int) -> None:
             house.put(numbers(row, 10), channel="GONE", token="gone")
             row += 10
             house.migrate()
-            _drop_channel(house, "GONE")
+            drop_open_channel(house, "GONE")
         if part == 3:
             compact(
                 house.database,
@@ -92,13 +92,14 @@ def build_site(folder: Path, seed: int) -> None:
     house.close()
 
 
-def _drop_channel(house: Lakehouse, name: str) -> None:
+def drop_open_channel(house: Lakehouse, name: str) -> None:
     with house.database.writing() as connection:
         table = find_table(connection, NUMBERS)
         drop_channel(connection, table, name, user=USER, now=house.clock.now())
+    house.reopen_channels()
 
 
-def _commit_rejected_rows(house: Lakehouse, channel: str, token: str) -> None:
+def commit_rejected_rows(house: Lakehouse, channel: str, token: str) -> None:
     """Commit an insert call of a channel whose rows are all rejected."""
     now = house.clock.now()
     with house.database.writing() as connection:

@@ -68,8 +68,8 @@ _LEASE_TTL_S = 10.0
 # Interval at which a primary requests the state of silent followers, to detect a promotion.
 _PEER_INTERVAL_S = 2.0
 # Minimum time between the starts of two pulls. Each pull costs the primary a transaction, even
-# without changes.
-_MIN_PULL_INTERVAL_S = 0.1
+# without changes. An offset token is reported about 1.5 intervals after its commit.
+_MIN_PULL_INTERVAL_S = 0.25
 _SPOOL_BYTES = 8 << 20
 
 

@@ -2,7 +2,7 @@
 
 A state consists of the rows that one transaction of the catalog reads. Triggers record the keys of
 changed rows. The export has the rows whose keys were recorded since the follower's state. It finds
-new chunks by the commit sequences of their tables.
+new chunks by the commit sequences of their tables, and the channels that they advance by the chunks.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, BinaryIO, cast
 
+import msgspec
 import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
@@ -22,6 +23,7 @@ from snowmelt.backup.catalog_tables import RowConverter, read_last_id, stored_fo
 from snowmelt.backup.creation import BackupSource, make_sealing_converters
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import SCHEMA_VERSION
+from snowmelt.catalog.db.dialect import encode_array, in_array
 from snowmelt.catalog.db.replication_triggers import parse_row_key
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects import failover_groups
@@ -50,6 +52,8 @@ _HOLD_S = 300.0
 # A follower without requests for this long gets a whole state later, so that its changes need not
 # be retained.
 _SLOT_TTL = dt.timedelta(days=1)
+
+_channels_decoder = msgspec.json.Decoder(list[tuple[str, int, int, str | None, str | None]])
 
 _CHANGED = model.changed_rows
 _SLOTS = model.replica_slots
@@ -281,7 +285,7 @@ def _export_all(
         if table is model.chunks:
             # Omit retired chunks: their rows are in native files, and their blobs will be deleted.
             query = query.where(stored.c.retired_at.is_(None))
-        found = connection.execution_options(yield_per=_ROWS_PER_FRAME).execute(query).mappings()
+        found = connection.execution_options(yield_per=_ROWS_PER_FRAME).execute(query)
         yield from _make_row_frames(found, converters.get(table.name))
 
 
@@ -291,24 +295,23 @@ def _export_changes(
     sequences: Mapping[int, int],
     converters: Mapping[str, RowConverter],
 ) -> Iterator[Frame]:
-    query = (
-        sa.select(_CHANGED.c.table_name, _CHANGED.c.row_key)
-        .where(sa.or_(_CHANGED.c.point > since, _CHANGED.c.point.is_(None)))
-        .distinct()
+    keys = _read_changed_keys(connection, since)
+    table_ids = [table_id for (table_id,) in keys.get(model.tables, ())]
+    advanced = keys.setdefault(model.channels, set())
+    advanced |= _find_advanced_channels(
+        connection, table_ids, sequences, keys.get(model.rowless_commits, ())
     )
-    keys: dict[str, list[str]] = {}
-    for name, key in connection.execute(query):
-        keys.setdefault(name, []).append(key)
     for table in model.list_portable_tables():
-        changed = [parse_row_key(table, key) for key in keys.get(table.name, ())]
+        changed = sorted(keys.get(table, ()))
         is_chunks = table is model.chunks
-        if not changed and not (is_chunks and keys.get(model.tables.name)):
+        if not changed and not (is_chunks and table_ids):
             continue
         stored = stored_form(table)
         yield _make_header(connection, table)
         convert = converters.get(table.name)
         missing = set(changed)
         names = [column.name for column in table.primary_key]
+        places = [table.c.keys().index(name) for name in names]
         key_columns = [stored.c[name] for name in names]
         for start in range(0, len(changed), _KEYS_PER_QUERY):
             some = changed[start : start + _KEYS_PER_QUERY]
@@ -317,14 +320,63 @@ def _export_changes(
                 if len(names) == 1
                 else sa.tuple_(*key_columns).in_(some)
             )
-            rows = connection.execute(sa.select(stored).where(condition)).mappings().all()
-            missing -= {tuple(row[name] for name in names) for row in rows}
+            rows = connection.execute(sa.select(stored).where(condition)).all()
+            missing -= {tuple(row[place] for place in places) for row in rows}
             yield from _make_row_frames(rows, convert)
         if is_chunks:
-            table_ids = [parse_row_key(model.tables, key)[0] for key in keys.get("tables", ())]
             yield from _export_new_chunks(connection, stored, table_ids, sequences)
         if missing:
             yield DeletedKeys([list(key) for key in missing])
+
+
+def _read_changed_keys(
+    connection: sa.Connection, since: int
+) -> dict[sa.Table, set[tuple[Any, ...]]]:
+    query = (
+        sa.select(_CHANGED.c.table_name, _CHANGED.c.row_key)
+        .where(sa.or_(_CHANGED.c.point > since, _CHANGED.c.point.is_(None)))
+        .distinct()
+    )
+    keys: dict[sa.Table, set[tuple[Any, ...]]] = {}
+    for name, key in connection.execute(query):
+        table = model.metadata.tables[name]
+        keys.setdefault(table, set()).add(parse_row_key(table, key))
+    return keys
+
+
+def _find_advanced_channels(
+    connection: sa.Connection,
+    table_ids: Iterable[int],
+    sequences: Mapping[int, int],
+    rowless: Iterable[tuple[Any, ...]],
+) -> set[tuple[int]]:
+    """Return the keys of the channels that registrations have advanced since the follower's state.
+
+    The chunk of a registration is in `chunks` until garbage collection deletes it, and in the ledger
+    after its migration. A registration without rows is in `rowless_commits`.
+    """
+    names: dict[int, set[str]] = {}
+    for table_id, channel, *_ in rowless:
+        names.setdefault(table_id, set()).add(channel)
+    for table_id in table_ids:
+        some = names.setdefault(table_id, set())
+        for chunks in (model.chunks, model.chunk_ledger):
+            query = sa.select(chunks.c.channels).where(
+                chunks.c.table_id == table_id, chunks.c.seq > sequences.get(table_id, 0)
+            )
+            for encoded in connection.execute(query).scalars():
+                some.update(name for name, *_ in _channels_decoder.decode(encoded))
+    channels = model.channels
+    return {
+        (channel_id,)
+        for table_id, some in names.items()
+        for channel_id in connection.execute(
+            sa.select(channels.c.channel_id).where(
+                channels.c.table_id == table_id,
+                in_array(channels.c.name, encode_array(sorted(some))),
+            )
+        ).scalars()
+    }
 
 
 def _make_header(connection: sa.Connection, table: sa.Table) -> TableHeader:
@@ -344,15 +396,15 @@ def _export_new_chunks(
             stored.c.seq > sequences.get(table_id, 0),
             stored.c.retired_at.is_(None),
         )
-        yield from _make_row_frames(connection.execute(query).mappings(), None)
+        yield from _make_row_frames(connection.execute(query), None)
 
 
-def _make_row_frames(
-    rows: Iterable[Mapping[Any, Any]] | Sequence[Mapping[Any, Any]], convert: RowConverter | None
-) -> Iterator[Frame]:
+def _make_row_frames(rows: Iterable[sa.Row[Any]], convert: RowConverter | None) -> Iterator[Frame]:
     remaining = iter(rows)
     while some := list(islice(remaining, _ROWS_PER_FRAME)):
-        converted = (
-            [dict(row) for row in some] if convert is None else [convert(dict(row)) for row in some]
+        yield TableRows(
+            [
+                list(row if convert is None else convert(dict(row._mapping)).values())  # noqa: SLF001 - public, in spite of its name
+                for row in some
+            ]
         )
-        yield TableRows([list(row.values()) for row in converted])

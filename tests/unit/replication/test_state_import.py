@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.chunks import COLUMNS, NUMBERS, numbers
+from fixtures.chunks import COLUMNS, NUMBERS, USER, numbers
 from fixtures.replicas import Site, TwoSites
 from snowmelt.catalog.db.database import Database, open_database
 from snowmelt.catalog.jobs import leases
@@ -18,8 +18,16 @@ from snowmelt.catalog.objects import failover_groups
 from snowmelt.catalog.objects.failover_groups import GroupConflict, ReportedChannel
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.statements.statement_context import StatementResult
+from snowmelt.catalog.streaming.channels import find_channel
+from snowmelt.catalog.streaming.row_request_state import EmptyAppend, apply_empty_append
 from snowmelt.clock import ManualClock
-from snowmelt.errors import CatalogUnavailable, SiteReadOnly, TableNotFound, UserError
+from snowmelt.errors import (
+    CatalogUnavailable,
+    ChannelNotFound,
+    SiteReadOnly,
+    TableNotFound,
+    UserError,
+)
 from snowmelt.replication.object_copy import ObjectDamaged, ObjectRemoved
 from snowmelt.replication.protocol import (
     FOLLOWER_LEASE,
@@ -34,6 +42,7 @@ from snowmelt.schema.types import TableName
 from snowmelt.table.compaction import compact
 from snowmelt.table.file_replacement_run import MaintenanceSettings, expire_snapshots
 from snowmelt.table.garbage_collection import collect_garbage
+from support.checked_site import commit_rejected_rows, drop_open_channel
 
 pytestmark = pytest.mark.slow
 
@@ -171,6 +180,8 @@ class Walk:
             self.truncate,
             self.drop_and_restore,
             self.replace,
+            self.reject,
+            self.comment,
             self.drop_channel,
             self.clean_up,
         )
@@ -198,11 +209,52 @@ class Walk:
     def replace(self) -> None:
         self.house.create(replace=True)
 
-    def drop_channel(self) -> None:
+    def reject(self) -> None:
+        commit_rejected_rows(self.house, self.random.choice("CDE"), str(self.next))
+
+    def comment(self) -> None:
         run(self.site, "ALTER TABLE demo.public.numbers SET COMMENT = 'x'")
+
+    def drop_channel(self) -> None:
+        with contextlib.suppress(ChannelNotFound):
+            drop_open_channel(self.house, self.random.choice("CDE"))
 
     def clean_up(self) -> None:
         self.house.collect(0.0)
+
+
+@pytest.mark.parametrize("garbage_is_collected", [False, True])
+@pytest.mark.parametrize("way", ["chunk", "rejected rows", "empty append"])
+def test_a_channel_that_a_commit_advanced_reaches_the_follower(
+    sites: TwoSites, way: str, garbage_is_collected: bool
+) -> None:
+    house = sites.first.house
+    house.create()
+    house.put(numbers(0, 10), token="10")
+    sites.synchronize()
+    table = house.table(NUMBERS)
+    if way == "chunk":
+        house.put(numbers(10, 10), token="20")
+    elif way == "rejected rows":
+        commit_rejected_rows(house, "C", "20")
+    else:
+        with house.database.writing() as connection:
+            channel = find_channel(connection, table, "C")
+            assert channel is not None
+            empty = EmptyAppend(
+                table.table_id, "C", USER, channel.client_sequencer, channel.row_sequencer + 1, "20"
+            )
+            assert apply_empty_append(connection, empty, sites.clock.now())
+    if garbage_is_collected:
+        # The chunk remains in the ledger only.
+        house.migrate()
+        house.collect(0.0)
+    sites.synchronize()
+    sites.assert_equal()
+    with sites.second.house.database.reading() as connection:
+        channel = find_channel(connection, table, "C")
+    assert channel is not None
+    assert channel.offset_token == "20"
 
 
 @pytest.mark.parametrize("seed", [2])

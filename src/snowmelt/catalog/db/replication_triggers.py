@@ -24,8 +24,18 @@ READ_ONLY_MESSAGE = "this site does not accept writes"
 
 _SELECT_ROLE = sa.select(model.failover_groups.c.role)
 _PREFIX = "snowmelt_"
-# New chunks are found by their sequence, so a registration does not record them.
+# A registration records only the changed rows of `tables`. An export finds new chunks by their
+# sequence, and the channels that they advance by the channel names in the chunks. To record each
+# channel would cost the primary a fifth of its registrations per second.
 _CHUNKS = model.chunks.name
+_CHANNELS = model.channels.name
+# Columns that only registrations of chunks change, together.
+_LAST_CHUNK_COLUMNS = ("last_path", "last_chunk_offset")
+_REGISTRATION_COLUMNS = (
+    *_LAST_CHUNK_COLUMNS,
+    *("row_sequencer", "offset_token", "last_client_sequencer", "last_chunk_md5", "last_key_id"),
+    *("last_commit_at", "rows", "bytes"),
+)
 # Leases are local to a site, and a read-only site must still write them.
 _UNGUARDED_TABLES = frozenset({model.leases.name})
 _OPERATIONS = ("INSERT", "UPDATE", "DELETE")
@@ -116,21 +126,16 @@ def parse_row_key(table: sa.Table, key: str) -> tuple[Any, ...]:
 
 
 def _record_on_sqlite(connection: sa.Connection, table: sa.Table) -> None:
-    for operation in _OPERATIONS:
+    for operation in _recorded_operations(table):
         rows = {"INSERT": ("NEW",), "UPDATE": ("OLD", "NEW"), "DELETE": ("OLD",)}[operation]
-        condition = ""
-        if table.name == _CHUNKS:
-            if operation == "INSERT":
-                continue
-            if operation == "UPDATE":
-                condition = "WHEN OLD.quarantine_reason IS NOT NEW.quarantine_reason "
         columns = _key_columns(table)
         inserts = []
         for row in rows:
             values = ", ".join(_key_value(table, row, name, "hex({})") for name in columns)
             # If the key changes, record the old key and the new key.
-            same = " AND ".join(f'OLD."{name}" IS NEW."{name}"' for name in columns)
-            where = f" WHERE NOT ({same})" if operation == "UPDATE" and row == "NEW" else ""
+            where = (
+                f" WHERE NOT ({_same(columns)})" if operation == "UPDATE" and row == "NEW" else ""
+            )
             inserts.append(
                 f"INSERT INTO changed_rows (table_name, row_key) "
                 f"SELECT '{table.name}', json_array({values}){where};"
@@ -138,7 +143,7 @@ def _record_on_sqlite(connection: sa.Connection, table: sa.Table) -> None:
         _execute(
             connection,
             f"CREATE TRIGGER {_PREFIX}record_{table.name}_{operation.lower()} AFTER {operation} "
-            f"ON {table.name} {condition}BEGIN {' '.join(inserts)} END",
+            f"ON {table.name} {_when(table, operation)}BEGIN {' '.join(inserts)} END",
         )
 
 
@@ -154,18 +159,20 @@ def _record_on_postgres(connection: sa.Connection, table: sa.Table) -> None:
             f"SELECT DISTINCT '{table.name}', jsonb_build_array({values})::text FROM {source} r;"
         )
 
-    if table.name == _CHUNKS:
+    if table.name in {_CHUNKS, _CHANNELS}:
+        # Only triggers of rows can have a condition. The keys of these tables never change.
         _execute(
             connection,
             f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-            f"{insert('(SELECT OLD.*)')} RETURN NULL; END $$",
+            f"IF TG_OP = 'INSERT' THEN {insert('(SELECT NEW.*)')} "
+            f"ELSE {insert('(SELECT OLD.*)')} END IF; RETURN NULL; END $$",
         )
-        changed = "WHEN (OLD.quarantine_reason IS DISTINCT FROM NEW.quarantine_reason) "
-        for operation, condition in (("UPDATE", changed), ("DELETE", "")):
+        for operation in _recorded_operations(table):
             _execute(
                 connection,
                 f"CREATE TRIGGER {function}_{operation.lower()} AFTER {operation} ON {table.name} "
-                f"FOR EACH ROW {condition}EXECUTE FUNCTION {function}()",
+                f"FOR EACH ROW {_when(table, operation, same='IS NOT DISTINCT FROM')}"
+                f"EXECUTE FUNCTION {function}()",
             )
         return
     _execute(
@@ -186,6 +193,26 @@ def _record_on_postgres(connection: sa.Connection, table: sa.Table) -> None:
             f"CREATE TRIGGER {function}_{operation.lower()} AFTER {operation} ON {table.name} "
             f"REFERENCING {tables} FOR EACH STATEMENT EXECUTE FUNCTION {function}()",
         )
+
+
+def _recorded_operations(table: sa.Table) -> Sequence[str]:
+    return [each for each in _OPERATIONS if (table.name, each) != (_CHUNKS, "INSERT")]
+
+
+def _when(table: sa.Table, operation: str, same: str = "IS") -> str:
+    """Return the condition under which an operation on a row is recorded."""
+    if operation != "UPDATE":
+        return ""
+    if table.name == _CHUNKS:
+        return f"WHEN (NOT ({_same(['quarantine_reason'], same)})) "
+    if table.name == _CHANNELS:
+        others = [each.name for each in table.c if each.name not in _REGISTRATION_COLUMNS]
+        return f"WHEN (({_same(_LAST_CHUNK_COLUMNS, same)}) OR NOT ({_same(others, same)})) "
+    return ""
+
+
+def _same(names: Sequence[str], same: str = "IS") -> str:
+    return " AND ".join(f'OLD."{name}" {same} NEW."{name}"' for name in names)
 
 
 def _key_columns(table: sa.Table) -> Sequence[str]:

@@ -14,13 +14,14 @@ import datetime as dt
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 import msgspec
 import sqlalchemy as sa
 
 from snowmelt import failpoints
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import make_insert
+from snowmelt.catalog.db.dialect import encode_rows, make_insert, make_rows_source
 from snowmelt.catalog.db.replication_triggers import record_changes, reject_writes, remove_triggers
 from snowmelt.errors import ConflictError, NotFound, UserError
 from snowmelt.failpoints import Failpoint
@@ -322,28 +323,32 @@ def save_reported_channels(
     connection: sa.Connection, site: str, reported: Iterable[ReportedChannel]
 ) -> None:
     """Record states of channels that a follower has. An older state never replaces a newer one."""
-    rows = [
-        {
-            "site": site,
-            "channel_id": each.channel_id,
-            "client_sequencer": each.client_sequencer,
-            "row_sequencer": each.row_sequencer,
-            "offset_token": each.offset_token,
-        }
-        for each in reported
-    ]
+    rows = [(site, *msgspec.structs.astuple(each)) for each in reported]
     if rows:
-        insert = make_insert(connection, _REPORTED)
-        new = insert.excluded
+        statement = _upsert_reported_channels(connection.dialect.name)
+        names = tuple(column.name for column in _REPORTED.c)
         connection.execute(
-            insert.on_conflict_do_update(
-                index_elements=["site", "channel_id"],
-                set_={name: new[name] for name in _CHANNEL_STATE},
-                where=sa.tuple_(_REPORTED.c.client_sequencer, _REPORTED.c.row_sequencer)
-                <= sa.tuple_(new.client_sequencer, new.row_sequencer),
-            ),
-            rows,
+            statement,
+            [dict(zip(names, row, strict=True)) for row in rows]
+            if connection.dialect.name == "sqlite"
+            else encode_rows(names, rows),
         )
+
+
+@cache
+def _upsert_reported_channels(dialect: str) -> sa.Insert:
+    insert = make_insert(dialect, _REPORTED)
+    if dialect != "sqlite":
+        columns = [sa.column(each.name, each.type) for each in _REPORTED.c]
+        given = make_rows_source(dialect, *columns)
+        insert = insert.from_select([each.name for each in columns], sa.select(*given.c))
+    new = insert.excluded
+    return insert.on_conflict_do_update(
+        index_elements=["site", "channel_id"],
+        set_={name: new[name] for name in _CHANNEL_STATE},
+        where=sa.tuple_(_REPORTED.c.client_sequencer, _REPORTED.c.row_sequencer)
+        <= sa.tuple_(new.client_sequencer, new.row_sequencer),
+    )
 
 
 def protect_tokens(connection: sa.Connection, site: str, point: int) -> None:
