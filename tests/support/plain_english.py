@@ -17,12 +17,16 @@ DENIED = {
     r"said? so to": "reports",
     r"what is what": "the term",
 }
+_ANY_DENIED = re.compile(rf"\b(?:{'|'.join(DENIED)})\b", re.IGNORECASE)
 
 
 def find_denied(text: str) -> dict[str, str]:
     """Return the denied phrases in a text, each with its replacement."""
     return {
-        match[0]: instead
-        for pattern, instead in DENIED.items()
-        for match in re.finditer(rf"\b{pattern}\b", text, re.IGNORECASE)
+        match[0]: next(
+            instead
+            for pattern, instead in DENIED.items()
+            if re.fullmatch(pattern, match[0], re.IGNORECASE)
+        )
+        for match in _ANY_DENIED.finditer(text)
     }
