@@ -10,8 +10,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, cast
 
 import msgspec
@@ -322,7 +321,7 @@ def _export_changes(
             )
             rows = connection.execute(sa.select(stored).where(condition)).all()
             missing -= {tuple(row[place] for place in places) for row in rows}
-            yield from _make_row_frames(rows, convert)
+            yield _make_row_frame(rows, convert)
         if is_chunks:
             yield from _export_new_chunks(connection, stored, table_ids, sequences)
         if missing:
@@ -364,7 +363,7 @@ def _find_advanced_channels(
             query = sa.select(chunks.c.channels).where(
                 chunks.c.table_id == table_id, chunks.c.seq > sequences.get(table_id, 0)
             )
-            for encoded in connection.execute(query).scalars():
+            for encoded in connection.execute(query).scalars().all():
                 some.update(name for name, *_ in _channels_decoder.decode(encoded))
     channels = model.channels
     return {
@@ -399,12 +398,12 @@ def _export_new_chunks(
         yield from _make_row_frames(connection.execute(query), None)
 
 
-def _make_row_frames(rows: Iterable[sa.Row[Any]], convert: RowConverter | None) -> Iterator[Frame]:
-    remaining = iter(rows)
-    while some := list(islice(remaining, _ROWS_PER_FRAME)):
-        yield TableRows(
-            [
-                list(row if convert is None else convert(dict(row._mapping)).values())  # noqa: SLF001 - public, in spite of its name
-                for row in some
-            ]
-        )
+def _make_row_frames(rows: sa.Result[Any], convert: RowConverter | None) -> Iterator[Frame]:
+    for some in rows.partitions(_ROWS_PER_FRAME):
+        yield _make_row_frame(some, convert)
+
+
+def _make_row_frame(rows: Sequence[sa.Row[Any]], convert: RowConverter | None) -> Frame:
+    if convert is None:
+        return TableRows([list(row) for row in rows])
+    return TableRows([list(convert(dict(row._mapping)).values()) for row in rows])  # noqa: SLF001 - public, in spite of its name
