@@ -81,7 +81,7 @@ def test_a_load_with_rejected_records_is_found_from_each_page(
     path = f"/console/loads/{load_id}/rejects"
     assert f'href="{path}">2</a>' in browser.get("/console/loads?state=rejects").text
     rejected = browser.get("/console/tables/LOADING/PUBLIC/CHECKED/rejected").text
-    assert "The rejected rows of this table are not stored" in rejected
+    assert "Rows that channels of this table reject are not stored" in rejected
     assert f'href="{path}">2</a>' in rejected
     problems = browser.get("/console/api/v1/overview").json()["findings"]
     [problem] = [each for each in problems if load_id in each["sentence"]]

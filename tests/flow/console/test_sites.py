@@ -69,7 +69,7 @@ def test_the_sites_page_follows_a_failover(sites: ServedSites, browser: Browser)
     first = open_site(sites.first, "ops")
     page = first.page
     page.get_by_role("link", name="Sites").click()
-    page.get_by_text("This site is the primary, and its secondary follows it.").wait_for()
+    page.get_by_text("is the primary, and its secondary SITE").wait_for()
     page.get_by_role("cell", name="current").wait_for()
 
     # Rows that the secondary does not get: their tokens wait, and the overview names the site.
@@ -104,7 +104,7 @@ def test_the_sites_page_follows_a_failover(sites: ServedSites, browser: Browser)
     sites.first.start()
     sites.wait_for_role(sites.first, "secondary")
     sites.wait_until_started_again(sites.first)
-    page.get_by_text("This site is the primary, and its secondary follows it.").wait_for()
+    page.get_by_text("is the primary, and its secondary SITE").wait_for()
     page = first.go("/sites")
     page.get_by_role("heading", name="Diverged changes").wait_for()
     page.get_by_text("Another site replaced this site as the primary.").wait_for()

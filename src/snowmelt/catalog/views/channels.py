@@ -149,6 +149,27 @@ def find_channel_view(
     return replace(view, state=condition.state), condition
 
 
+def find_other_channel_of_client(
+    connection: sa.Connection, visibility: Visibility, channel: ChannelView
+) -> ChannelView | None:
+    """Return the channel of the same client that committed last, after the last commit of `channel`.
+
+    None if no other channel of the client has committed since then.
+    """
+    mine = (
+        sa.select(_CHANNELS.c.client_prefix)
+        .where(_CHANNELS.c.table_id == channel.table_id, _CHANNELS.c.name == channel.name)
+        .scalar_subquery()
+    )
+    query = visibility.restrict(_select_channels(), _CHANNELS.c.table_id).where(
+        _CHANNELS.c.client_prefix == mine,
+        _CHANNELS.c.last_commit_at > (channel.last_commit_at or channel.opened_at),
+        sa.or_(_CHANNELS.c.table_id != channel.table_id, _CHANNELS.c.name != channel.name),
+    )
+    row = connection.execute(query.order_by(_CHANNELS.c.last_commit_at.desc()).limit(1)).first()
+    return None if row is None else _to_view(row, visibility)
+
+
 def _select_channels() -> sa.Select[Any]:
     places = join_namespaces(_TABLES).join(_CHANNELS, _CHANNELS.c.table_id == _TABLES.c.table_id)
     return (

@@ -33,6 +33,8 @@ from snowmelt.config import Settings
 from snowmelt.errors import SnowmeltError
 from snowmelt.schema.types import TableName
 from snowmelt.server.console.layout import (
+    channel_path,
+    end_sentence,
     format_bytes,
     format_quantity,
     format_seconds,
@@ -187,12 +189,24 @@ def find_late_channels(page: PageRequest) -> Iterator[ConsoleProblem]:
     names = list_table_names(page.connection, list(counts)[:_MAX_LISTED])
     for table_id, name in names.items():
         count = counts[table_id]
+        chosen = ChannelFilter(table_id=table_id, late_at=page.now)
+        silent = fetch_channels(
+            page.connection, page.visibility, chosen=chosen, now=page.now, order="lag", limit=1
+        ).rows
+        longest, path = "", href("/channels", find=str(name), only="late", sort="lag")
+        if silent:
+            [first] = silent
+            longest = f" Channel {first.name} of user {first.owner} has been silent the longest."
+            if count == 1:
+                longest = f" It is channel {first.name} of user {first.owner}."
+                path = href(channel_path(name, first.name))
         yield ConsoleProblem(
             NOTE,
             f"Table {name} is fresh, but {format_quantity(count, 'channel')} of it"
-            f" {'is' if count == 1 else 'are'} late.",
-            "The page of each channel shows why. Drop channels that have ended: snowmelt channels drop",
-            path=href("/channels", find=str(name), only="late", sort="lag"),
+            f" {'is' if count == 1 else 'are'} late.{longest}",
+            "The page of each channel shows why, and how to drop a channel that has ended.",
+            since=(silent[0].last_commit_at or silent[0].opened_at) if silent else None,
+            path=path,
         )
 
 
@@ -294,7 +308,7 @@ def find_rejecting_loads(page: PageRequest) -> Iterator[ConsoleProblem]:
             NOTE,
             f"Load {load.load_id} into table {load.table} rejected"
             f" {format_quantity(load.rejects, 'record')}."
-            f"{_end_sentence(reason) if reason else ''}",
+            f"{end_sentence(reason) if reason else ''}",
             remedy,
             since=load.started_at,
             path=href(path),
@@ -361,16 +375,12 @@ def find_rejecting_channels(page: PageRequest) -> Iterator[ConsoleProblem]:
         yield ConsoleProblem(
             NOTE,
             f"{format_quantity(len(channels), 'channel')} of table {table} rejected"
-            f" {format_quantity(rejected, 'row')}.{_end_sentence(reason) if last.last_error else ''}",
+            f" {format_quantity(rejected, 'row')}.{end_sentence(reason) if last.last_error else ''}",
             "Correct the sender. If the table has an error table, its page of rejected rows shows the"
             " rows and can insert them again.",
             since=last.last_error_at,
             path=href("/channels", find=str(table), only="rejected", sort="rejected"),
         )
-
-
-def _end_sentence(text: str) -> str:
-    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _run_source(found: Iterable[ConsoleProblem]) -> list[ConsoleProblem]:

@@ -327,7 +327,7 @@ def pager(path: str, cursor: str | None, query: Mapping[str, str]) -> Html:
     return tag("p", parts, class_="pager") if parts else EMPTY
 
 
-def figures(items: Iterable[tuple[str, Child, str]]) -> Html:
+def figures(items: Iterable[tuple[str, Child, Child]]) -> Html:
     """Return a list of figures, each given as (name, value, note)."""
     return tag(
         "dl",
@@ -401,6 +401,18 @@ def age(at: dt.datetime | None, now: dt.datetime) -> Html:
         datetime=utc.isoformat(timespec="milliseconds"),
         title=utc.strftime("%Y-%m-%d %H:%M:%S UTC"),
     )
+
+
+def since(at: dt.datetime, now: dt.datetime) -> str:
+    """Return a timestamp and its age, such as `07:13:53 UTC (25 min ago)`."""
+    utc = at.astimezone(dt.UTC)
+    form = "%H:%M:%S UTC" if utc.date() == now.astimezone(dt.UTC).date() else "%Y-%m-%d %H:%M UTC"
+    return f"{utc.strftime(form)} ({format_seconds((now - at).total_seconds())} ago)"
+
+
+def end_sentence(text: str) -> str:
+    """Return a text with a full stop, unless it ends a sentence already."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def format_seconds(seconds: float | None) -> str:

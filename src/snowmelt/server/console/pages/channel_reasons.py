@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from snowmelt.catalog.statements.tables import format_duration
@@ -10,7 +12,7 @@ from snowmelt.catalog.views.channel_states import BOOKKEEPING, ChannelCondition
 from snowmelt.catalog.views.channels import ChannelView
 from snowmelt.catalog.views.freshness import FRESH, LATE, NEVER
 from snowmelt.schema.types import to_display_name
-from snowmelt.server.console.layout import format_quantity, format_seconds
+from snowmelt.server.console.layout import format_quantity, format_seconds, since
 from snowmelt.server.console.markup import cut
 
 
@@ -23,9 +25,15 @@ class ChannelReason:
 
 
 def explain_channel(
-    channel: ChannelView, condition: ChannelCondition, now: dt.datetime
+    channel: ChannelView,
+    condition: ChannelCondition,
+    now: dt.datetime,
+    find_other: Callable[[], ChannelView | None],
 ) -> ChannelReason | None:
-    """Return the reason why a channel is not fresh, or None if it is fresh."""
+    """Return the reason why a channel is not fresh, or None if it is fresh.
+
+    `find_other` returns another channel to which the client has committed since then.
+    """
     if condition.state == FRESH:
         return None
     if condition.state == BOOKKEEPING:
@@ -47,21 +55,31 @@ def explain_channel(
         expected = format_duration(channel.freshness_s)
         what += f", and a commit is expected every {expected}"
         drop = (
-            f" If it has ended, drop it with `snowmelt channels drop`. To expect no commits of this"
-            f" table: ALTER TABLE {channel.table} UNSET FRESHNESS"
+            f" If the channel has ended, drop it: {_make_drop_command(channel)}. To expect no commits"
+            f" of any channel of the table: ALTER TABLE {channel.table} UNSET FRESHNESS"
         )
     elif condition.usual_gap_s is not None:
         usual = format_seconds(condition.usual_gap_s)
         what += f". Since it was opened, it committed every {usual} on average"
     if condition.state == NEVER:
         return ChannelReason(
-            f"{what}.", f"Check that the client of user {owner} inserts rows and flushes them."
+            f"{what}.",
+            f"Check that the client of user {owner} inserts rows and flushes them.{drop}",
         )
     rejected = _describe_rejection(channel, now)
     if rejected:
         return ChannelReason(
             f"{what}. {rejected}",
             f"Correct the rows that the client of user {owner} sends, or alter the table.",
+        )
+    other = find_other()
+    if other is not None and other.last_commit_at is not None:
+        other_s = (now - other.last_commit_at).total_seconds()
+        return ChannelReason(
+            f"{what}. Its client is running: it committed to channel {other.name} of table"
+            f" {other.table} {format_seconds(other_s)} ago.",
+            f"Check the source of this channel, from which the client of user {owner} gets no"
+            f" rows.{drop}",
         )
     if table.find_freshness_state(now) == FRESH and table.last_commit_at is not None:
         other_s = (now - table.last_commit_at).total_seconds()
@@ -89,12 +107,15 @@ def _explain_bookkeeping(channel: ChannelView, now: dt.datetime) -> ChannelReaso
     )
 
 
+def _make_drop_command(channel: ChannelView) -> str:
+    words = ("snowmelt", "channels", "drop", channel.name, "--table", str(channel.table))
+    return shlex.join(words)
+
+
 def _describe_silence(channel: ChannelView, now: dt.datetime) -> str:
     if channel.last_commit_at is None:
-        opened_s = (now - channel.opened_at).total_seconds()
-        return f"has committed nothing since it was opened {format_seconds(opened_s)} ago"
-    silent_s = (now - channel.last_commit_at).total_seconds()
-    return f"has committed nothing for {format_seconds(silent_s)}"
+        return f"has committed nothing since it was opened at {since(channel.opened_at, now)}"
+    return f"has committed nothing since {since(channel.last_commit_at, now)}"
 
 
 def _describe_rejection(channel: ChannelView, now: dt.datetime) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from snowmelt.catalog.streaming.channels import ChannelEvent, list_channel_history
 from snowmelt.catalog.views.channel_states import ChannelCondition
 from snowmelt.catalog.views.channels import (
@@ -10,6 +12,7 @@ from snowmelt.catalog.views.channels import (
     count_channels,
     fetch_channels,
     find_channel_view,
+    find_other_channel_of_client,
 )
 from snowmelt.catalog.views.freshness import LATE
 from snowmelt.catalog.views.kafka import STALLED
@@ -37,6 +40,7 @@ from snowmelt.server.console.layout import (
     pager,
     panel,
     short_code,
+    since,
     state_mark,
     table_link,
     table_path,
@@ -102,6 +106,7 @@ def show_channels(page: PageRequest) -> ConsolePage:
         "Which channel is late, and whose is it?",
         [
             controls,
+            EMPTY if only else Region("late", _render_late_count(page, chosen)),
             Region("list", _render_list(page, found.rows, chosen)),
             pager("/channels", found.next_cursor, page.query),
         ],
@@ -112,6 +117,16 @@ def show_channels(page: PageRequest) -> ConsolePage:
             "JSON": href("/api/v1/channels", **page.query),
         },
     )
+
+
+def _render_late_count(page: PageRequest, chosen: ChannelFilter) -> Html:
+    late = replace(chosen, late_at=page.now)
+    count = count_channels(page.connection, page.visibility, late)
+    if not count:
+        return EMPTY
+    text = f"{MAX_COUNT:,}+" if count > MAX_COUNT else format_quantity(count, "channel")
+    shown = link(f"{text} late or stalled", "/channels", find=chosen.text, only="late", sort="lag")
+    return tag("p", state_mark(LATE), " ", shown)
 
 
 def _render_list(page: PageRequest, rows: list[ChannelView], chosen: ChannelFilter) -> Html:
@@ -182,7 +197,12 @@ def show_channel(page: PageRequest) -> ConsolePage:
 
 
 def _render_reason(page: PageRequest, channel: ChannelView, condition: ChannelCondition) -> Html:
-    explained = explain_channel(channel, condition, page.now)
+    explained = explain_channel(
+        channel,
+        condition,
+        page.now,
+        lambda: find_other_channel_of_client(page.connection, page.visibility, channel),
+    )
     if explained is None:
         return EMPTY
     return tag(
@@ -205,7 +225,13 @@ def _render_state(page: PageRequest, channel: ChannelView) -> Html:
     return figures(
         (
             ("State", state_mark(channel.state), note),
-            ("Last commit", age(channel.last_commit_at, page.now), "durable and queryable"),
+            (
+                "Last commit",
+                age(channel.last_commit_at, page.now),
+                ""
+                if channel.last_commit_at is None
+                else channel.last_commit_at.strftime("%Y-%m-%d %H:%M:%S UTC"),
+            ),
             ("Offset token", _render_token(channel), "resume after it"),
             ("Owner", channel.owner, "user who opened it last"),
             ("Table", table_link(channel.table), ""),
@@ -257,7 +283,13 @@ def _render_commits(page: PageRequest, channel: ChannelView, chunks: list[ChunkV
     if not chunks:
         return panel(
             "Recent commits",
-            empty("None of the newest 200 chunks of the table has rows of this channel."),
+            empty(
+                "The channel has not committed yet."
+                if channel.last_commit_at is None
+                else f"The last commit of the channel was at {since(channel.last_commit_at, page.now)}."
+                " The newest 200 chunks of the table have no rows of it."
+            ),
+            _render_trace_link(page, channel),
         )
     recent = list(reversed(chunks[:_MAX_CHART_CHUNKS]))
     labels = [each.registered_at.strftime("%H:%M:%S UTC") for each in recent]

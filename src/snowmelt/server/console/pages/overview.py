@@ -26,6 +26,7 @@ from snowmelt.server.console.layout import (
     format_seconds,
     href,
     panel,
+    since,
     state_mark,
     table_link,
 )
@@ -76,13 +77,14 @@ def _render_checks(page: PageRequest) -> Html:
 
 
 def _render_finding(finding: ConsoleProblem, page: PageRequest) -> Html:
-    since = EMPTY
+    began = EMPTY
     if finding.since is not None and not finding.has_duration:
-        since = join(" Since ", age(finding.since, page.now), ".")
+        at = since(finding.since, page.now)
+        began = join(" Since ", tag("time", at, datetime=finding.since.isoformat()), ".")
     details = EMPTY if finding.path is None else join(" ", tag("a", "Details", href=finding.path))
     return tag(
         "li",
-        tag("p", state_mark(finding.severity), " ", finding.sentence, since, details),
+        tag("p", state_mark(finding.severity), " ", finding.sentence, began, details),
         tag("p", finding.remedy, class_="remedy"),
         class_=finding.severity,
     )
@@ -100,7 +102,7 @@ def _render_figures(page: PageRequest, activity: Activity | None) -> Html:
                 "p50 · p99 of 5 min",
             ),
             (
-                "Rejected rows",
+                "Rows rejected by channels",
                 f"{format_number(activity.rejected_per_minute)}/min",
                 f"{format_number(activity.rejected_total)} in total",
             ),

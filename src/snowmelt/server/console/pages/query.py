@@ -208,7 +208,7 @@ async def show_rejected(request: ActionRequest) -> ConsolePage:
     if error_table is None:
         blocks.append(
             empty(
-                "The rejected rows of this table are not stored. Set an error table:",
+                "Rows that channels of this table reject are not stored. Set an error table:",
                 f'snowmelt sql "ALTER TABLE {name} SET ERROR_TABLE = {name}_errors"',
             )
         )

@@ -16,6 +16,7 @@ from snowmelt.server.console.layout import (
     choice_field,
     data_table,
     empty,
+    end_sentence,
     figures,
     filter_form,
     form,
@@ -141,10 +142,11 @@ async def _render_result(request: ActionRequest, given: dict[str, str], sql: str
                 link("Query tables", "/query", sql=sql),
                 ".",
             )
-        return tag("p", str(error), pointer, class_="error", role="alert")
+        return tag("p", end_sentence(str(error)), pointer, class_="error", role="alert")
     speed = found.scanned_bytes / found.seconds if found.seconds else 0.0
     return panel(
         "Result",
+        _render_records(found.rows, "Records of the result"),
         figures(
             (
                 (
@@ -157,7 +159,6 @@ async def _render_result(request: ActionRequest, given: dict[str, str], sql: str
                 ("Took", format_seconds(found.seconds), ""),
             )
         ),
-        _render_records(found.rows, "Records of the result"),
     )
 
 

@@ -22,7 +22,6 @@ from snowmelt.server.console.layout import (
     empty,
     figures,
     format_number,
-    format_quantity,
     format_seconds,
     href,
     pager,
@@ -104,7 +103,8 @@ def _render_primary(page: PageRequest, group: FailoverGroup, *, has_problem: boo
             "p",
             f"This site is the primary, and {format_number(len(replicas))} secondaries follow it."
             if len(replicas) > 1
-            else "This site is the primary, and its secondary follows it.",
+            else f"This site is the primary, and its secondary {to_display_name(replicas[0].site)} is"
+            f" {replicas[0].state}.",
             class_="allwell",
         )
     waiting = max((each.waiting_tokens or 0 for each in replicas), default=0)
@@ -143,7 +143,7 @@ def _render_replicas(page: PageRequest, replicas: list[ReplicaView]) -> Html:
             )
             for each in replicas
         ],
-        caption=f"{format_quantity(len(replicas), 'site')} may follow this site",
+        caption="Sites that follow this site, or may follow it",
         numeric="behind,waiting tokens",
     )
 

@@ -8,7 +8,7 @@ from snowmelt.catalog.objects.tables import find_table_by_id
 from snowmelt.catalog.security.access_control import list_grants
 from snowmelt.catalog.statements.tables import format_duration
 from snowmelt.catalog.streaming.chunks import measure_backlog
-from snowmelt.catalog.views.channels import ChannelFilter, fetch_channels
+from snowmelt.catalog.views.channels import ChannelFilter, count_channels, fetch_channels
 from snowmelt.catalog.views.history import (
     RunView,
     fetch_loads,
@@ -48,7 +48,7 @@ from snowmelt.server.console.layout import (
     table_path,
     text_field,
 )
-from snowmelt.server.console.markup import Html, join, tag
+from snowmelt.server.console.markup import EMPTY, Html, join, tag
 from snowmelt.server.console.pages.runs import render_load_table, render_run_table
 from snowmelt.server.console.request import PageRequest
 from snowmelt.table.warehouse_paths import open_warehouse
@@ -198,7 +198,7 @@ def _render_state(page: PageRequest, table: TableView) -> Html:
                 else "none",
                 "waiting rows can be queried",
             ),
-            ("Channels", format_number(table.channels), ""),
+            ("Channels", format_number(table.channels), _render_late_channels(page, table)),
             ("Committed chunks", format_number(table.chunks), "last commit sequence"),
             (
                 "Error table",
@@ -207,6 +207,15 @@ def _render_state(page: PageRequest, table: TableView) -> Html:
             ),
         )
     )
+
+
+def _render_late_channels(page: PageRequest, table: TableView) -> Html:
+    late = ChannelFilter(table_id=table.table_id, late_at=page.now)
+    count = count_channels(page.connection, page.visibility, late)
+    if not count:
+        return EMPTY
+    found = {"find": str(table.name), "only": "late", "sort": "lag"}
+    return link(f"{format_number(count)} late or stalled", "/channels", **found)
 
 
 def describe_expectation(freshness_s: int | None) -> str:
