@@ -6,6 +6,7 @@ import datetime as dt
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,8 @@ from snowmelt.errors import (
     TableNotFound,
     Unsupported,
 )
+from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.spark import Snowmelt
 from snowmelt.table.migration import MigrationSettings, migrate_table
 from support.typed_rows import ROWS, TYPED, TYPES, typed_rows
@@ -185,6 +188,26 @@ def test_a_document_that_spark_cannot_parse_is_a_text(typed: Lakehouse, lake: Sn
     ).collect()
     assert [row[0] for row in seen_types] == ["STRING"] * len(odd) + ["OBJECT<a: BIGINT>", None]
     assert [row[1] for row in seen_types[: len(odd)]] == odd
+
+
+def test_columns_whose_names_differ_only_in_case_keep_their_types_and_values(
+    lakehouse: Lakehouse, lake: Snowmelt
+) -> None:
+    columns = (
+        Column("ID", LogicalType.FIXED, 1, precision=9, scale=0),
+        Column("Id", LogicalType.TEXT, 2, length=100, byte_length=400),
+        Column("id", LogicalType.FIXED, 3, precision=9, scale=0),
+        Column("ID_2", LogicalType.REAL, 4),
+    )
+    lakehouse.create(NUMBERS, columns)
+    row = {"ID": 1, '"Id"': "two", '"id"': 3, "ID_2": 4.5}
+    converter = RowConverter(TableSchema(1, columns), zone=ZoneInfo("UTC"))
+    lakehouse.put(converter.convert([row]).table)
+    text = "SELECT * FROM demo.public.numbers WHERE id = 1 AND id_3 > 2"
+    [wanted] = lake.sql(text).collect()
+    assert tuple(wanted) == (1, "two", 3, 4.5)
+    lakehouse.migrate()
+    assert lake.sql(text).collect() == [wanted]
 
 
 def test_names_are_folded_as_in_snowflake(numbers_table: Lakehouse, lake: Snowmelt) -> None:

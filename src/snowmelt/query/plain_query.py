@@ -19,6 +19,7 @@ from sqlglot.errors import SqlglotError
 
 from snowmelt.catalog.sql.lexer import SqlRules, prepare_for_sqlglot, tokenize
 from snowmelt.errors import UserError
+from snowmelt.schema.iceberg_table_form import native_fields
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 
 # Spark's dialect in sqlglot, with the additions of Spark 4.
@@ -29,7 +30,8 @@ _VIEW_SCHEMAS = frozenset({"INFORMATION_SCHEMA", "ACCOUNT_USAGE"})
 _SPARK_CATALOG = "SPARK_CATALOG"
 _MAX_NUMBER_DIGITS = 18
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?")
+# Without 24:00:00, which Spark rejects.
+_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2} ([01]\d|2[0-3]):\d{2}:\d{2}(\.\d{1,6})?")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _MICROSECOND_DIGITS = 6
 _MAX_SHOWN_COLUMNS = 20
@@ -149,9 +151,13 @@ class _Analysis:
         self._query = query
         self._schema = schema
         self._by_name: dict[str, Column] = {}
+        # Names of Spark's columns in lower case: the columns and their companions.
+        self._spark_names: set[str] = set()
         for column in schema.columns:
-            if column.name.lower() in self._by_name:
-                raise QueryNotPlain(reason=f"two columns are called {column.name}")
+            for field in native_fields(column):
+                if field.name.lower() in self._spark_names:
+                    raise QueryNotPlain(reason=f"two columns are called {field.name}")
+                self._spark_names.add(field.name.lower())
             self._by_name[column.name.lower()] = column
         self._used: dict[str, None] = {}
         # 1-based positions of the outputs by name and by alias, in lower case.
@@ -427,11 +433,12 @@ class _Analysis:
     def _is_missing_in_spark(self, name: str) -> bool:
         """Return True if Spark, too, cannot resolve a name without a qualifier.
 
-        It resolves aliases of the select list, functions without parentheses, and hidden columns.
+        It resolves companions, aliases of the select list, functions without parentheses, and
+        hidden columns.
         """
         aliases = {each.alias.lower() for each in self._query.select.expressions if each.alias}
         return (
-            name.lower() not in aliases | _FUNCTIONS_WITHOUT_PARENTHESES
+            name.lower() not in aliases | self._spark_names | _FUNCTIONS_WITHOUT_PARENTHESES
             and not name.lower().startswith("current_")
             and not name.startswith("_")
             and "__" not in name

@@ -73,9 +73,12 @@ def _has_same_values(older: pa.DataType, newer: pa.DataType | None) -> bool:
 
 
 def find_companion_conflict(columns: Sequence[Column]) -> str | None:
-    """Return the name of a column that equals the companion of another column, or None."""
-    companions = {part.name for column in columns for part in native_fields(column)[1:]}
-    return next((column.name for column in columns if column.name in companions), None)
+    """Return the name of a column that a query could confuse with a companion, or None.
+
+    Spark ignores the case of names.
+    """
+    companions = {part.name.lower() for column in columns for part in native_fields(column)[1:]}
+    return next((column.name for column in columns if column.name.lower() in companions), None)
 
 
 # Cached, because a read of a table calls it for each chunk.

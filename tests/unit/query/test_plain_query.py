@@ -11,7 +11,7 @@ from snowmelt.query.plain_query import (
     QueryNotPlain,
     parse_plain_query,
 )
-from snowmelt.schema.types import TableName, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 from support.typed_rows import TYPED
 
 SCHEMA = TableSchema(1, tuple(column for column in TYPED if column.name not in {"V", "text"}))
@@ -116,6 +116,7 @@ def test_counting_reads_one_column() -> None:
         ("SELECT id FROM d.s.t WHERE id = 1234567890123456789", "compares a number"),
         ("SELECT id FROM d.s.t WHERE day = '2020-01-01'", "compares a date or time"),
         ("SELECT id FROM d.s.t WHERE day = DATE '2020-1-1'", "compares a date or time"),
+        ("SELECT id FROM d.s.t WHERE ntz > TIMESTAMP '2020-01-01 24:00:00'", "compares a date"),
         ("SELECT id FROM d.s.t WHERE num = id", "different scales"),
         ("SELECT id FROM d.s.t WHERE id = real", "compares"),
         ("SELECT id FROM d.s.t WHERE text LIKE '\\\\_'", "backslash"),
@@ -144,12 +145,27 @@ def test_a_column_that_spark_would_not_find_either_is_named(query: str) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["SELECT id AS nope, nope FROM d.s.t", "SELECT user FROM d.s.t", "SELECT _metadata FROM d.s.t"],
+    [
+        "SELECT id AS nope, nope FROM d.s.t",
+        "SELECT user FROM d.s.t",
+        "SELECT _metadata FROM d.s.t",
+        "SELECT `clock9$ns` FROM d.s.t",
+        "SELECT id FROM d.s.t WHERE `TZ9$TZ` = 60",
+    ],
 )
 def test_names_that_spark_may_resolve_are_left_to_it(query: str) -> None:
     with pytest.raises(QueryNotPlain) as raised:
         analyze(query)
     assert not isinstance(raised.value, QueryColumnMissing)
+
+
+def test_a_column_that_spark_takes_for_a_companion_is_left_to_it() -> None:
+    columns = (
+        Column("T", LogicalType.TIME, 1, scale=9),
+        Column("T$NS", LogicalType.FIXED, 2, precision=9, scale=0),
+    )
+    with pytest.raises(QueryNotPlain, match="two columns are called"):
+        parse_plain_query("SELECT `t$ns` FROM d.s.t").analyze(TableSchema(1, columns))
 
 
 def test_comments_and_names_are_those_of_spark() -> None:

@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 from snowmelt.errors import InvalidValue
 from snowmelt.schema.chunk_types import chunk_arrow_schema, decimal_from_unscaled
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.iceberg_table_form import native_fields, native_schema, to_native_table
+from snowmelt.schema.iceberg_table_form import (
+    find_companion_conflict,
+    native_fields,
+    native_schema,
+    to_native_table,
+)
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 ZONE = ZoneInfo("UTC")
@@ -110,6 +115,17 @@ def test_columns_have_companions_right_after_them() -> None:
     assert native.field("A").type == pa.timestamp("us", "UTC")
     assert native.field("E").type == pa.string()
     assert [field.name for field in native_fields(schema.columns[1])] == ["B", "B$ns"]
+
+
+@pytest.mark.parametrize("name", ["A$ns", "A$NS", "a$tz"])
+def test_a_companion_in_any_case_is_no_name_for_another_column(name: str) -> None:
+    columns = [
+        Column("A", LogicalType.TIMESTAMP_TZ, 1, scale=9),
+        Column("A$", LogicalType.TEXT, 2),
+        Column(name, LogicalType.TEXT, 3),
+    ]
+    assert find_companion_conflict(columns) == name
+    assert find_companion_conflict(columns[:2]) is None
 
 
 def test_the_last_instants_of_the_calendar_keep_their_offsets() -> None:

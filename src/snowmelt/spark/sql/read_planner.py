@@ -174,9 +174,7 @@ class QueryPlanner:
             schema=schema,
             columns=columns,
             native=native,
-            parquet_names=map_parquet_names(schema, snapshot.schemas.values())
-            if len(snapshot.schemas) > 1
-            else {},
+            parquet_names=map_parquet_names(schema, snapshot.schemas.values()),
             tasks=tuple(
                 make_chunk_read_tasks(
                     self._database, self._keyring, self._stage_url, chunks, schema

@@ -150,19 +150,21 @@ def list_visible_columns(schema: TableSchema) -> list[VisibleColumn]:
 def map_parquet_names(schema: TableSchema, versions: Iterable[TableSchema]) -> dict[int, str]:
     """Map field IDs to names for the Parquet reader, for names that differ from the column's.
 
-    Spark 4.3 finds a file's columns by field ID. But for conditions, it uses the statistics of the
-    column that has the *name* in the file, and narrows a number to the width of that column: `c <
-    3000000000` skips every row of a NUMBER(9). A column therefore gets another name if another
-    column had its name before, or if its type was widened. Spark then does not push down its
-    conditions.
+    Spark 4.3 finds a file's columns by field ID. But it takes the type, and for conditions the
+    statistics, of the column that has the *name* in the file without regard to case, and narrows a
+    number to the width of that column: `c < 3000000000` skips every row of a NUMBER(9). A column
+    therefore gets another name if another column has or had its name, or if its type was widened.
+    Spark then does not push down its conditions.
     """
     had: dict[str, set[tuple[int, st.DataType]]] = {}
     for version in (*versions, schema):
         for visible in list_visible_columns(version):
-            had.setdefault(visible.name.lower(), set()).add((visible.field_id, visible.raw_type))
+            had.setdefault(visible.native_name.lower(), set()).add(
+                (visible.field_id, visible.raw_type)
+            )
     names: dict[int, str] = {}
     for visible in list_visible_columns(schema):
-        if len(had[visible.name.lower()]) > 1:
+        if had.get(visible.name.lower(), set()) - {(visible.field_id, visible.raw_type)}:
             name = visible.name
             while name.lower() in had:
                 name = f"{name}_{visible.field_id}"
