@@ -88,6 +88,7 @@ def test_the_sites_page_follows_a_failover(sites: ServedSites, browser: Browser)
     behind_s = row.locator("td").nth(2)
     assert int(behind_s.inner_text().removesuffix(" s")) >= 300
     first.go("/").get_by_text("REMOVE SITE2 FROM ALLOWED_ACCOUNTS").wait_for()
+    first.go("/channels/DEMO/PUBLIC/T/C").get_by_text("committed here").wait_for()
     assert Axe().run(first.go("/sites")).response["violations"] == []
 
     # The secondary replaces the primary, which then shows what it had alone.

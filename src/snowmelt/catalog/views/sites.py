@@ -21,6 +21,8 @@ from snowmelt.catalog.views.visibility import Visibility
 # The alerts SnowmeltReplicaBehind and SnowmeltReplicaSilent have the same limits.
 MAX_LAG_S = 60.0
 MAX_SILENCE_S = 60.0
+# A secondary that is at most this far behind is current: while rows stream, some always wait.
+MAX_CURRENT_LAG_S = 5.0
 _CHANNELS, _REPORTED, _TABLES = model.channels, model.reported_channels, model.tables
 _DIVERGED = model.diverged_changes
 
@@ -29,10 +31,10 @@ _DIVERGED = model.diverged_changes
 class ReplicaView:
     """State of a secondary, as recorded at the primary.
 
-    `state` is `current`, `catching up`, `copying` (its first state), `silent`, or `not connected`
+    `state` is `current` (at most 5 s behind), `catching up`, `copying` (its first state), `silent`, or `not connected`
     (it has sent no request). `waiting_tokens` is the number of channels whose committed offset
     token the secondary lacks; None if offset tokens do not wait for it. `behind_s` is the time
-    since it certainly had every row; 0 if it is current, None if it never had a state.
+    since it certainly had every row; 0 if it has every row, None if it never had a state.
     """
 
     site: str
@@ -78,20 +80,18 @@ def list_replicas(
         waiting, oldest_at = None, None
         if slot.protected_from is not None and group.protects_tokens:
             waiting, oldest_at = _find_waiting_tokens(connection, slot.site)
+        behind_s = None if behind is None else 0.0
+        if behind or waiting or (now - slot.requested_at).total_seconds() > MAX_CURRENT_LAG_S:
+            # The secondary lacks the oldest waiting commit, and may lack all commits since its last
+            # request.
+            since = min(oldest_at or slot.requested_at, slot.requested_at)
+            behind_s = None if behind is None else max((now - since).total_seconds(), 0.0)
         if (now - slot.requested_at).total_seconds() > MAX_SILENCE_S:
             state = "silent"
         elif behind is None:
             state = "copying"
         else:
-            state = "catching up" if behind or waiting else "current"
-        behind_s: float | None = None
-        if behind is not None:
-            behind_s = 0.0
-            if state != "current":
-                # The secondary lacks the oldest waiting commit, and may lack all commits since its
-                # last request.
-                since = min(oldest_at or slot.requested_at, slot.requested_at)
-                behind_s = max((now - since).total_seconds(), 0.0)
+            state = "current" if (behind_s or 0.0) <= MAX_CURRENT_LAG_S else "catching up"
         found[slot.site] = ReplicaView(
             slot.site, state, slot.url, behind, slot.requested_at, waiting, behind_s
         )

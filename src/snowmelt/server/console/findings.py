@@ -205,9 +205,14 @@ def find_late_channels(page: PageRequest) -> Iterator[ConsoleProblem]:
             f"Table {name} is fresh, but {format_quantity(count, 'channel')} of it"
             f" {'is' if count == 1 else 'are'} late.{longest}",
             "The page of each channel shows why, and how to drop a channel that has ended.",
-            since=(silent[0].last_commit_at or silent[0].opened_at) if silent else None,
+            since=_find_late_time(silent[0]) if silent else None,
             path=path,
         )
+
+
+def _find_late_time(channel: ChannelView) -> dt.datetime:
+    last_at = channel.last_commit_at or channel.opened_at
+    return last_at + dt.timedelta(seconds=channel.freshness_s or 0)
 
 
 def find_waiting(page: PageRequest) -> Iterator[ConsoleProblem]:

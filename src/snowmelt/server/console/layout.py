@@ -215,9 +215,13 @@ def _render_footer(session: Session | None) -> Html:
         return tag("footer", "Snowmelt")
     return tag(
         "footer",
-        "Keys: g and a letter go to a page (",
-        ", ".join(f"{key} {name}" for name, _, key in SECTIONS),
-        "), / filters, p pauses.",
+        tag(
+            "span",
+            "Keys: g and a letter go to a page (",
+            ", ".join(f"{key} {name}" for name, _, key in SECTIONS),
+            "), / filters, p pauses.",
+            class_="keys",
+        ),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from snowmelt.catalog.objects.failover_groups import find_reported_channels
 from snowmelt.catalog.streaming.channels import ChannelEvent, list_channel_history
 from snowmelt.catalog.views.channel_states import ChannelCondition
 from snowmelt.catalog.views.channels import (
@@ -140,14 +141,14 @@ def _render_list(page: PageRequest, rows: list[ChannelView], chosen: ChannelFilt
     count = count_channels(page.connection, page.visibility, chosen)
     shown = f"{MAX_COUNT:,}+ channels" if count > MAX_COUNT else format_quantity(count, "channel")
     return data_table(
-        ("channel", "state", "table", "owner", "last commit", "offset token", "rows", "rejected"),
+        ("channel", "state", "last commit", "owner", "table", "offset token", "rows", "rejected"),
         [
             (
                 channel_link(each.table, each.name),
                 state_mark(each.state),
-                table_link(each.table),
-                each.owner,
                 age(each.last_commit_at, page.now),
+                each.owner,
+                table_link(each.table),
                 _render_token(each),
                 format_number(each.rows),
                 _render_rejected(each),
@@ -232,13 +233,13 @@ def _render_state(page: PageRequest, channel: ChannelView) -> Html:
                 if channel.last_commit_at is None
                 else channel.last_commit_at.strftime("%Y-%m-%d %H:%M:%S UTC"),
             ),
-            ("Offset token", _render_token(channel), "resume after it"),
+            ("Offset token", _render_token(channel), _describe_token(page, channel)),
             ("Owner", channel.owner, "user who opened it last"),
             ("Table", table_link(channel.table), ""),
             (
                 "Rows",
                 format_number(channel.rows),
-                "shared chunks do not state rows"
+                "not counted: several channels share a chunk"
                 if channel.rows is None
                 else format_bytes(channel.bytes),
             ),
@@ -257,6 +258,21 @@ def _render_state(page: PageRequest, channel: ChannelView) -> Html:
             ),
         )
     )
+
+
+def _describe_token(page: PageRequest, channel: ChannelView) -> str:
+    """Return what a source may do after the token: with a secondary that lacks the rows, nothing yet."""
+    key = (channel.table_id, channel.name)
+    reported = find_reported_channels(page.connection, [key])
+    if reported is None:
+        return "resume after it"
+    known = reported.get(key)
+    if known is not None and known.row_sequencer >= channel.row_sequencer:
+        return "resume after it; every secondary has its rows"
+    if known is None or known.offset_token is None or channel.is_token_hidden:
+        return "committed here; not reported to clients until every secondary has its rows"
+    token = cut(known.offset_token, MAX_SHORT)
+    return f"committed here; clients receive {token} until every secondary has the rows"
 
 
 def _render_trace_link(page: PageRequest, channel: ChannelView) -> Html:
@@ -307,7 +323,7 @@ def _render_commits(page: PageRequest, channel: ChannelView, chunks: list[ChunkV
             if shows_tokens
             else HIDDEN,
             "native file" if chunk.is_migrated else "chunk on the stage",
-            tag("code", cut(chunk.path)),
+            tag("code", cut(chunk.path), class_="path", title=chunk.path),
         )
         for chunk in chunks[:_MAX_CHUNK_ROWS]
     ]
@@ -318,7 +334,7 @@ def _render_commits(page: PageRequest, channel: ChannelView, chunks: list[ChunkV
             (
                 "sequence",
                 "committed",
-                "rows of the chunk",
+                "rows of the whole chunk",
                 "insert to query",
                 "token",
                 "rows are in",
@@ -326,7 +342,7 @@ def _render_commits(page: PageRequest, channel: ChannelView, chunks: list[ChunkV
             ),
             rows,
             caption="Newest commits, and where their rows are",
-            numeric="sequence,rows of the chunk,insert to query",
+            numeric="sequence,rows of the whole chunk,insert to query",
         ),
     )
 

@@ -101,7 +101,7 @@ def show_load(page: PageRequest) -> ConsolePage:
         rejects = tag(
             "p",
             link("Rejected records of this load", f"{path}/rejects"),
-            " with file, line, column and reason, from ",
+            " with record, column, reason, data and file, from ",
             table_link(load.reject_table),
         )
     elif load.rejects:
@@ -167,7 +167,7 @@ def _render_state(page: PageRequest, load: LoadView) -> Html:
             (
                 "Rejected records",
                 format_rejects(load),
-                cut(load.first_error or ""),
+                f"the first: {cut(load.first_error)}" if load.first_error else "",
             ),
             (
                 "Bytes",

@@ -84,7 +84,7 @@ def _render_finding(finding: ConsoleProblem, page: PageRequest) -> Html:
     details = EMPTY if finding.path is None else join(" ", tag("a", "Details", href=finding.path))
     return tag(
         "li",
-        tag("p", state_mark(finding.severity), " ", finding.sentence, began, details),
+        tag("p", state_mark(finding.severity), ": ", finding.sentence, began, details),
         tag("p", finding.remedy, class_="remedy"),
         class_=finding.severity,
     )

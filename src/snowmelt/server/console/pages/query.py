@@ -153,7 +153,7 @@ async def show_rejects(request: ActionRequest) -> ConsolePage:
     """Return a page with the rejected records of one load."""
     load = await request.read(_find_load)
     text = (
-        "SELECT file_name, row_number, column_name, rejected_reason, rejected_data FROM"
+        "SELECT row_number AS record, column_name, rejected_reason, rejected_data, file_name FROM"
         f" {load.reject_table} WHERE load_id = '{load.load_id}' ORDER BY file_name, row_number LIMIT"
         f" {_MAX_SHOWN_ROWS}"
     )

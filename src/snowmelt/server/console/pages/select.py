@@ -61,10 +61,13 @@ async def show_select(request: ActionRequest) -> ConsolePage:
     copies: dict[str, str] = {}
     if bucket and key:
         sql = given.get("sql") or _DEFAULT_SQL
-        blocks = [_render_form(request, given, sql)]
-        if request.fields:
-            blocks.append(await _render_result(request, given, sql))
-        blocks += [await _render_preview(request, given), listing]
+        # The result comes first, so that it is visible without scrolling.
+        blocks = [await _render_result(request, given, sql)] if request.fields else []
+        blocks += [
+            _render_form(request, given, sql),
+            await _render_preview(request, given),
+            listing,
+        ]
         copies = _make_copies(request, bucket, key, sql, given)
     return ConsolePage(
         "Select from a file",
