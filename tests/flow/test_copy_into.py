@@ -145,7 +145,7 @@ def test_on_error_decides_for_records_whose_selected_value_fails(copying: Copyin
             copying.copy(text + "ABORT_STATEMENT")
     copying.file("3.csv", "7,7\n")
     result = copying.copy(
-        f"COPY INTO numbers FROM (SELECT $1, $2::INT FROM '{copying.folder}/') ON_ERROR = SKIP_FILE"
+        f"COPY INTO numbers FROM (SELECT $1, $2::INT FROM '{copying.folder}/') FORCE = TRUE ON_ERROR = SKIP_FILE"
     )
     assert [path.rpartition("/")[2] for path, _ in result.failed_files] == ["1.csv", "2.csv"]
 
