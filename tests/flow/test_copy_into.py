@@ -17,6 +17,7 @@ import pytest
 from snowmelt.catalog.sql.lexer import split_script
 from snowmelt.errors import LoadFailed, OutputRefused, StatementError
 from snowmelt.load.copy_into_parser import parse_copy_into
+from snowmelt.load.expressions import evaluator
 from snowmelt.loaders.file_pipe_check import parse_watched_copy
 from snowmelt.loaders.file_watch import BatchLimits, FileWatch
 from snowmelt.loaders.load_task_execution import LocalTaskRunner
@@ -118,6 +119,50 @@ def test_fields_within_a_column_of_parquet_are_refused() -> None:
     text = "COPY INTO t FROM (SELECT $1:m.a FROM '/a/') FILE_FORMAT = (TYPE = PARQUET)"
     with pytest.raises(StatementError, match=r"\$1:m.a is not supported"):
         parse_copy_into(text)
+
+
+def test_on_error_decides_for_records_whose_selected_value_fails(copying: Copying) -> None:
+    copying.file("1.csv", "1,a\nx,b\n3,-\n")
+    copying.file("2.csv", "4,1\n5,z\n99999999999999999999,2\n")
+    for word in (
+        "$2",
+        "$2::INT",
+        "CASE WHEN $2 = '-' THEN TO_DATE($2, 'YYYY')::VARCHAR ELSE $2 END",
+    ):
+        copying.sql("TRUNCATE TABLE numbers")
+        text = (
+            f"COPY INTO numbers FROM (SELECT $1, {word} FROM '{copying.folder}/') FORCE = TRUE "
+            "ON_ERROR = "
+        )
+        result = copying.copy(text + "CONTINUE")
+        expected = {
+            "$2": [(1, "a"), (3, "-"), (4, "1"), (5, "z")],
+            "$2::INT": [(4, "1")],
+        }.get(word, [(1, "a"), (4, "1"), (5, "z")])
+        assert read(copying) == expected
+        assert (result.totals.rejects, result.failed_files) == (6 - len(expected), ())
+        with pytest.raises(LoadFailed, match=r"record [123]\b"):
+            copying.copy(text + "ABORT_STATEMENT")
+    copying.file("3.csv", "7,7\n")
+    result = copying.copy(
+        f"COPY INTO numbers FROM (SELECT $1, $2::INT FROM '{copying.folder}/') FORCE = TRUE ON_ERROR = SKIP_FILE"
+    )
+    assert [path.rpartition("/")[2] for path, _ in result.failed_files] == ["1.csv", "2.csv"]
+
+
+def test_expressions_of_many_records_fail_the_load(
+    copying: Copying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluator, "MAX_FAILED_ROWS", 3)
+    copying.file("1.csv", "1,1\n2,x\n3,x\n4,x\n5,5\n")
+    text = (
+        f"COPY INTO numbers FROM (SELECT $1, $2::INT FROM '{copying.folder}/') ON_ERROR = CONTINUE"
+    )
+    copying.copy(text)
+    assert read(copying) == [(1, "1"), (5, "5")]
+    copying.file("2.csv", "2,x\n3,x\n4,x\n5,x\n")
+    with pytest.raises(LoadFailed, match="record 4"):
+        copying.copy(text)
 
 
 def test_on_error_decides_for_records_and_files(copying: Copying) -> None:

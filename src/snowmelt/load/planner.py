@@ -223,6 +223,7 @@ def _plan_stack(
 ) -> _PlannedStack:
     target, computed = _resolve_columns(statement, table, started_at)
     source, *filters, parser = list_named_steps(statement)
+    reject_limit = statement.compute_reject_limit() or statement.file_reject_max
     plan = StackPlan(
         source=functions.plan_step(source),
         filters=tuple(map(functions.plan_step, filters)),
@@ -230,7 +231,9 @@ def _plan_stack(
         target=target,
         table=table,
         computed=computed,
-        reject_limit=statement.compute_reject_limit() or statement.file_reject_max,
+        reject_limit=reject_limit,
+        # If the first reject fails the load, the error of the expression is more exact.
+        rejects_failed_expressions=statement.selection is not None and reject_limit != 1,
         started_at=started_at,
         partition_columns=statement.partition_columns,
     )

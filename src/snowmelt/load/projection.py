@@ -16,7 +16,13 @@ from snowmelt.load.portion import InputFile
 from snowmelt.load.task import ComputedExpression, StackPlan
 from snowmelt.schema.conversion.default_values import make_default_native_arrays
 from snowmelt.schema.iceberg_table_form import native_fields, native_schema
-from snowmelt.schema.types import Column, LogicalType, TableSchema, to_internal_name
+from snowmelt.schema.types import (
+    Column,
+    LogicalType,
+    TableSchema,
+    to_display_name,
+    to_internal_name,
+)
 
 if TYPE_CHECKING:
     from snowmelt.load.expressions.evaluator import ExpressionFailure
@@ -57,7 +63,9 @@ class ColumnProjector:
         """Return a block in the table's native form.
 
         Rejects a row if a computed value is NULL in a NOT NULL column, or too long for a column
-        that enforces its length. The reject contains the parsed values, separated by `|`.
+        that enforces its length. If the plan rejects failed expressions, also rejects a row if an
+        expression or the conversion of its value fails. The reject contains the parsed values,
+        separated by `|`.
 
         Args:
             batch: Parsed columns.
@@ -65,7 +73,9 @@ class ColumnProjector:
             file: The file of the records.
 
         Raises:
-            LoadFailed: If an expression fails. The error names it and the record.
+            LoadFailed: If an expression fails, and the plan does not reject its row or too many rows
+                of the portion were rejected for that reason. The error names the expression and the
+                record.
         """
         if self._is_identity:
             return batch
@@ -148,6 +158,7 @@ class _ComputedColumns:
         ]
         self._has_files = plan.source.name.upper() in {"FILE", "URL"}
         self._started_at = plan.started_at
+        self._rejects_failures = plan.rejects_failed_expressions
         self._converter = TableConverter(ParseTarget(schema, {}, plan.target.enforce_length))
         self._by_name = {
             column.display_name: (column, each)
@@ -161,14 +172,29 @@ class _ComputedColumns:
     ) -> tuple[pa.Table, Mapping[int, tuple[str, str]], ExpressionFailure | None]:
         """Return all rows, the column and reason of each rejected row, and the failure, if any."""
         from snowmelt.load.column_converter import NOT_NULL_VIOLATION
-        from snowmelt.load.expressions.evaluator import ExpressionFailure
+        from snowmelt.load.expressions.evaluator import ExpressionFailure, describe_expression
 
         about = file if self._has_files else None
         given = add_file_columns(rows, self._file_columns, about, numbers, self._started_at)
         texts = self._evaluator.evaluate_rows(given)
+        failures: Mapping[int, ExpressionFailure] = {}
         if isinstance(texts, ExpressionFailure):
-            return rows, {}, texts
+            if not self._rejects_failures:
+                return rows, {}, texts
+            evaluated = self._evaluator.evaluate_each_row(given)
+            if isinstance(evaluated, ExpressionFailure):
+                return rows, {}, evaluated
+            texts, failures = evaluated
         table, refused = self._converter.convert_columns(texts, rows.num_rows)
+        if self._rejects_failures:
+            failed = {
+                place: (
+                    to_display_name(failure.expression.column),
+                    f"{describe_expression(failure.expression)}: {failure.reason}",
+                )
+                for place, failure in failures.items()
+            }
+            return table, {**refused, **failed}, None
         for place, (name, reason) in sorted(refused.items()):
             column, computed = self._by_name[name]
             if not reason.endswith(NOT_NULL_VIOLATION) and column.kind not in _TRUNCATABLE_KINDS:

@@ -66,6 +66,7 @@ class StackPlan:
         target: Parsed columns.
         table: Columns of the resulting rows. A column that is neither parsed nor computed has its default.
         reject_limit: Number of rejects at which a task stops. None: no limit.
+        rejects_failed_expressions: A record whose expression fails is rejected. Otherwise the load fails.
         started_at: Current time for expressions, timezone-aware. None: not available.
         partition_columns: Columns whose values are in the names of folders.
     """
@@ -77,6 +78,7 @@ class StackPlan:
     table: TableSchema
     computed: tuple[ComputedExpression, ...] = ()
     reject_limit: int | None = None
+    rejects_failed_expressions: bool = False
     started_at: dt.datetime | None = None
     partition_columns: tuple[str, ...] = ()
 

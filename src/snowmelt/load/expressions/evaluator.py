@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import duckdb
@@ -35,6 +35,8 @@ from snowmelt.schema.types import Column, TableSchema, TimestampTextFormat, to_d
 
 Read: TypeAlias = Callable[[str], object]
 
+# Finding a failing row takes milliseconds, so the number of failing rows is limited.
+MAX_FAILED_ROWS = 1000
 _MEMORY_LIMIT = "256MiB"
 _DUCKDB_SETTINGS = (
     f"SET memory_limit='{_MEMORY_LIMIT}'",
@@ -88,6 +90,7 @@ class ExpressionEvaluator:
         )
         register_functions(self._connection)
         self._expressions = tuple(each for each, _ in computed)
+        self._failed_rows = 0
         names = {
             column.name: _render_column_reference(place, column)
             for place, column in enumerate(parsed.columns)
@@ -132,6 +135,35 @@ class ExpressionEvaluator:
             return self._evaluate(rows, self._expression_sql)
         except duckdb.Error:
             return self._find_failing_row(rows)
+
+    def evaluate_each_row(
+        self, rows: pa.Table
+    ) -> tuple[list[pa.Array], dict[int, ExpressionFailure]] | ExpressionFailure:
+        """Return the values of each expression as text, and the failure of each failing row.
+
+        The values of a failing row are NULL. Blocks that fail are halved until one row is left.
+        Returns only the failure of a row if MAX_FAILED_ROWS rows have failed before.
+        """
+        parts: list[list[pa.Array]] = []
+        failures: dict[int, ExpressionFailure] = {}
+        waiting = [(0, rows.num_rows)]
+        while waiting:
+            start, count = waiting.pop()
+            part = rows.slice(start, count)
+            try:
+                parts.append(self._evaluate(part, self._expression_sql))
+            except duckdb.Error:
+                if count > 1:
+                    half = count // 2
+                    waiting += [(start + half, count - half), (start, half)]
+                    continue
+                failure = replace(self._find_failing_row(part), row_index=start)
+                if self._failed_rows == MAX_FAILED_ROWS:
+                    return failure
+                self._failed_rows += 1
+                failures[start] = failure
+                parts.append([pa.nulls(1, pa.string())] * len(self._expressions))
+        return [pa.concat_arrays(arrays) for arrays in zip(*parts, strict=True)], failures
 
     def _register_rows(self, rows: pa.Table) -> None:
         arrays = [rows.column(name) for _, name in self._used]

@@ -42,6 +42,7 @@ from snowmelt.select.sql.bound_query import (
 from snowmelt.select.sql.expression_parser import MAX_TREE_HEIGHT
 from snowmelt.select.sql.lexer import make_syntax_error
 from snowmelt.select.sql.parser import parse_statement
+from snowmelt.select.values import is_null_or_missing
 
 
 def bind_statement(
@@ -170,12 +171,12 @@ class _StatementBinder:
     def _counts_every_row(self, argument: Expression) -> bool:
         """Return True if `count(argument)` equals `count(*)`.
 
-        `ceph-2020` counts rows regardless of the argument. In the other dialects a non-NULL literal
-        counts every row.
+        `ceph-2020` counts rows regardless of the argument. In the other dialects a literal counts
+        every row, except NULL and MISSING.
         """
         if self._dialect is Dialect.CEPH_2020:
             return True
-        return isinstance(argument, LiteralExpr) and argument.value is not None
+        return isinstance(argument, LiteralExpr) and not is_null_or_missing(argument.value)
 
     def _bind_aggregation(self, query: BoundQuery) -> BoundQuery:
         """Reject misplaced aggregates and ungrouped fields, and mark the query as grouped if it is."""

@@ -127,7 +127,7 @@ def _check_location_constraint(call: AuthorizedS3Request, requested_region: str)
 
 _MAX_LISTED_KEYS = 1000
 # Characters that URL decoding changes or XML cannot represent.
-_UNSAFE_CHARACTERS_PATTERN = re.compile("[%+\x00-\x08\x0b\x0c\x0e-\x1f]")
+_UNSAFE_CHARACTERS_PATTERN = re.compile("[%+\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def make_key_encoder(query: Mapping[str, str]) -> Callable[[str], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 from xml.etree import ElementTree as ET
@@ -20,9 +21,13 @@ XmlElement: TypeAlias = "tuple[str, XmlContent]"
 
 
 _CONTROL_BYTES = bytes(code for code in range(32) if code not in b"\t\n\r")
-# Placeholders are Unicode noncharacters, which no text contains.
-_PLACEHOLDERS_BY_CONTROL = {code: chr(0xFDD0 + code) for code in _CONTROL_BYTES}
-_CONTROLS_BY_PLACEHOLDER = {0xFDD0 + code: chr(code) for code in _CONTROL_BYTES}
+_FORBIDDEN_BYTES_PATTERN = re.compile(b"[" + re.escape(_CONTROL_BYTES) + b"]|\xef\xbf[\xbe\xbf]")
+_FORBIDDEN_CODES = (*_CONTROL_BYTES, 0xFFFE, 0xFFFF)
+# Placeholders are other Unicode noncharacters, which no text contains.
+_PLACEHOLDERS_BY_CODE = {code: chr(0xFDD0 + at) for at, code in enumerate(_FORBIDDEN_CODES)}
+_CODES_BY_PLACEHOLDER = {
+    ord(placeholder): code for code, placeholder in _PLACEHOLDERS_BY_CODE.items()
+}
 _ESCAPES = {code: f"&#x{code:x};" for code in range(32)} | str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 )
@@ -51,10 +56,10 @@ def parse_document(body: bytes, root_name: str) -> ET.Element:
     # Reject document types: no S3 request has one, and entities could expand without limit.
     if b"<!" in body.replace(b"<!--", b""):
         raise S3Error("MalformedXML", "A document type is not allowed here.")
-    foreign = body.translate(None, _CONTROL_BYTES) != body
+    foreign = _FORBIDDEN_BYTES_PATTERN.search(body) is not None
     try:
-        # XML forbids most control characters, but clients send keys that contain them.
-        readable = body.decode().translate(_PLACEHOLDERS_BY_CONTROL) if foreign else body
+        # XML forbids these characters, but clients send keys that contain them.
+        readable = body.decode().translate(_PLACEHOLDERS_BY_CODE) if foreign else body
         root = ET.fromstring(readable)  # noqa: S314 - without document types there are no entities
     except (ET.ParseError, ValueError, LookupError):
         raise S3Error("MalformedXML") from None
@@ -62,7 +67,7 @@ def parse_document(body: bytes, root_name: str) -> ET.Element:
         if isinstance(element.tag, str):
             element.tag = element.tag.rpartition("}")[2]
         if foreign and element.text:
-            element.text = element.text.translate(_CONTROLS_BY_PLACEHOLDER)
+            element.text = element.text.translate(_CODES_BY_PLACEHOLDER)
     if root.tag != root_name:
         raise S3Error("MalformedXML", f"A {root_name} is expected here.")
     return root

@@ -160,6 +160,9 @@ def test_aggregates_are_bound_once_each() -> None:
     assert query.grouped
     assert not query.last_row
     assert query_of("select sum(int(_1)), _2 from stdin", CEPH_2020).last_row
+    for literal in ("null", "missing"):
+        (counted,) = query_of(f"select count({literal}) from stdin").aggregates
+        assert counted.argument is not None
 
 
 @pytest.mark.parametrize("dialect", ALL)
