@@ -23,7 +23,7 @@ from snowmelt.client.auth import OAuth
 from snowmelt.client.channel import Channel, InsertResult, OnError
 from snowmelt.client.client import Client
 from snowmelt.client.counters_and_metrics import ChannelStatus, ClientStatus
-from snowmelt.client.settings import ClientOptions
+from snowmelt.client.settings import ClientOptions, to_timeout_s
 from snowmelt.errors import ClientClosed, CommitTimeout, SnowmeltError
 from snowmelt.schema.types import Compatibility, TableName
 
@@ -183,7 +183,7 @@ class AsyncClient:
             CommitTimeout: If the check still raises CommitTimeout after `timeout`. None: the limit of
                 `give_up_after`.
         """
-        seconds = self.client.commit_timeout_s if timeout is None else timeout.total_seconds()
+        seconds = to_timeout_s(timeout, self.client.commit_timeout_s)
         give_up_at = asyncio.get_running_loop().time() + seconds
         while True:
             progress = self._progress

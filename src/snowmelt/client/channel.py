@@ -28,6 +28,7 @@ from snowmelt.client.flusher import Flusher
 from snowmelt.client.row_buffer import InsertBatch, StoredRow
 from snowmelt.client.schema_refresh import SchemaRefresher, failure_from_status
 from snowmelt.client.service_requests import ApiClient, ChannelName
+from snowmelt.client.settings import to_timeout_s
 from snowmelt.errors import (
     ChannelFenced,
     ChannelInvalid,
@@ -703,7 +704,7 @@ class Channel:
         state = self._components.error_table_writer.find_error_channel(self._state)
         if state is None or self._on_error is OnError.ABORT:
             return
-        seconds = self._components.commit_timeout_s if timeout is None else timeout.total_seconds()
+        seconds = to_timeout_s(timeout, self._components.commit_timeout_s)
         try:
             self._pending_rows.wait_for_commit(
                 state, self._pending_rows.flush_now(state), None, seconds
@@ -714,7 +715,7 @@ class Channel:
     def _wait_for_row_sequencer(
         self, sequencer: int, token: str | None, timeout: dt.timedelta | None
     ) -> None:
-        seconds = self._components.commit_timeout_s if timeout is None else timeout.total_seconds()
+        seconds = to_timeout_s(timeout, self._components.commit_timeout_s)
         self._pending_rows.wait_for_commit(self._state, sequencer, token, seconds)
 
 

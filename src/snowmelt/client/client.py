@@ -32,7 +32,12 @@ from snowmelt.client.flusher import Flusher
 from snowmelt.client.registrar import ClientIdentity, RegistrationSender
 from snowmelt.client.schema_refresh import SchemaRefresher, failure_from_status
 from snowmelt.client.service_requests import ApiClient, ChannelName
-from snowmelt.client.settings import ClientOptions, ClientSettings, parse_compatibility
+from snowmelt.client.settings import (
+    ClientOptions,
+    ClientSettings,
+    parse_compatibility,
+    to_timeout_s,
+)
 from snowmelt.client.sites import SiteWatch, find_primary, split_addresses
 from snowmelt.client.stage import open_stage
 from snowmelt.client.transport import Transport
@@ -416,7 +421,7 @@ class Client:
     ) -> list[SnowmeltError]:
         """Wait for the commits of all channels, and return their errors."""
         clock = self._settings.clock
-        seconds = self._commit_timeout_s if timeout is None else timeout.total_seconds()
+        seconds = to_timeout_s(timeout, self._commit_timeout_s)
         give_up_at = clock.monotonic() + seconds
         failures: list[SnowmeltError] = []
         for state, sequencer in targets:

@@ -74,11 +74,7 @@ class ClientSettings:
     def __post_init__(self) -> None:
         for setting in ("max_client_lag", "request_timeout", "give_up_after", "insert_timeout"):
             given = getattr(self, setting)
-            if given is not None and not isinstance(given, dt.timedelta):
-                reason = (
-                    f"expected a datetime.timedelta, such as timedelta(seconds=1), got {given!r}"
-                )
-                raise ConfigurationError(setting=setting, reason=reason)
+            _require_duration(setting, given)
         if not _MIN_CLIENT_LAG <= self.max_client_lag <= _MAX_CLIENT_LAG:
             reason = f"expected 100 ms to 10 minutes, got {self.max_client_lag}"
             raise ConfigurationError(setting="max_client_lag", reason=reason)
@@ -120,6 +116,22 @@ class ClientSettings:
     def max_waiting_bytes(self) -> int:
         """Limit of uncommitted rows in bytes. Half of `max_memory`: encoding the rows may need the other half."""
         return max(self.max_memory // 2, 1)
+
+
+def to_timeout_s(timeout: dt.timedelta | None, default_s: float) -> float:
+    """Return a timeout in seconds. None: the default.
+
+    Raises:
+        ConfigurationError: If the timeout is not a timedelta.
+    """
+    _require_duration("timeout", timeout)
+    return default_s if timeout is None else timeout.total_seconds()
+
+
+def _require_duration(setting: str, given: object) -> None:
+    if given is not None and not isinstance(given, dt.timedelta):
+        reason = f"expected a datetime.timedelta, such as timedelta(seconds=1), got {given!r}"
+        raise ConfigurationError(setting=setting, reason=reason)
 
 
 def parse_compatibility(mode: Compatibility | str) -> Compatibility:

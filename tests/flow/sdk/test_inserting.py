@@ -43,6 +43,14 @@ def test_inserted_rows_are_committed_with_their_token(connect: Any, ids: Any) ->
     assert ids() == list(range(1001))
 
 
+def test_a_timeout_that_is_no_timedelta_is_named(connect: Any) -> None:
+    client = connect()
+    channel = client.open_channel("c", table=T)
+    for call in (channel.wait_for_commit, channel.flush, client.flush):
+        with pytest.raises(ConfigurationError, match=r"timeout: expected a datetime\.timedelta"):
+            call(timeout=60)
+
+
 def test_data_frames_are_inserted_and_tokens_advance_without_rows(connect: Any, ids: Any) -> None:
     channel = connect().open_channel("c", table=T)
     committed: list[str] = []
