@@ -51,6 +51,40 @@ def test_values_and_queries_are_inserted_and_counted(lakehouse: Lakehouse, lake:
     assert history[0].statement.startswith("INSERT INTO demo.public.numbers VALUES (1")
 
 
+COMPANIONS = ("at", "`at$ns`", "tz", "`tz$ns`", "`tz$tz`", "t", "`t$ns`")
+
+
+@pytest.mark.parametrize(
+    "insert",
+    [
+        "SELECT id + 1, at, tz, t FROM demo.public.fine",
+        "SELECT * FROM demo.public.fine",
+        f"SELECT DISTINCT id + 1, {', '.join(COMPANIONS)} FROM demo.public.fine",
+        "SELECT f.id + 1, F.at AS a, `f`.`tz` b, f.t FROM demo.public.fine f JOIN (SELECT 1 AS x)",
+    ],
+)
+def test_copied_columns_keep_their_nanoseconds_and_offsets(
+    lakehouse: Lakehouse, lake: Snowmelt, insert: str
+) -> None:
+    lakehouse.create()
+    lake.sql("CREATE TABLE demo.public.fine (id INT, at TIMESTAMP_NTZ, tz TIMESTAMP_TZ, t TIME(9))")
+    lake.sql(
+        "INSERT INTO demo.public.fine VALUES (1, '1969-12-31 23:59:59.123456789', "
+        "'2026-01-31 12:00:00.000000001 +05:30', '00:00:00.123456789')"
+    )
+    lake.sql(f"INSERT INTO demo.public.fine {insert}")
+    # An expression, and a column of another relation, have microseconds.
+    lake.sql(
+        "INSERT INTO demo.public.fine (id, at, t) SELECT 9, at + INTERVAL 0 SECONDS, s.t FROM "
+        "demo.public.fine JOIN (SELECT TIME '00:00:00.123456' AS t) AS s WHERE id = 1 LIMIT 1"
+    )
+    query = f"SELECT {', '.join(COMPANIONS)} FROM demo.public.fine ORDER BY id"
+    first, second, *computed = lake.sql(query).collect()
+    assert (first["at$ns"], first["tz$ns"], first["tz$tz"], first["t$ns"]) == (789, 1, 330, 789)
+    assert second == first
+    assert [(row["at$ns"], row["t$ns"]) for row in computed] == [(0, 0)]
+
+
 def test_each_row_of_values_has_its_own_types(lake: Snowmelt, lakehouse: Lakehouse) -> None:
     lakehouse.create()
     lake.sql("CREATE TABLE demo.public.exact (id INT, n NUMBER, k NUMBER(38,37), word VARCHAR)")

@@ -1,4 +1,4 @@
-"""Nanoseconds and offsets of values that UPDATE and MERGE take from columns.
+"""Nanoseconds and offsets of values that UPDATE, MERGE and INSERT take from columns.
 
 Spark's times have neither nanoseconds nor offsets. Companion columns of the table contain these
 parts. A copied value keeps them only if the companions are copied too.
@@ -6,14 +6,24 @@ parts. A copied value keeps them only if the companions are copied too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from snowmelt.catalog.sql.cursor import is_at_end
 from snowmelt.catalog.sql.lexer import SqlRules, SqlToken, tokenize
-from snowmelt.errors import StatementError
+from snowmelt.errors import StatementError, UserError
 from snowmelt.schema.iceberg_table_form import native_fields
-from snowmelt.schema.types import TableSchema
-from snowmelt.spark.sql.cursor import quote_name_token, read_dotted_name
+from snowmelt.schema.types import Column, TableSchema
+from snowmelt.spark.sql.cursor import (
+    NAME_KINDS,
+    SparkCursor,
+    quote_name_token,
+    read_dotted_name,
+)
 from snowmelt.spark.tables.spark_column_mapping import quote_identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class CompanionValues:
@@ -68,6 +78,75 @@ class CompanionValues:
             if known is not None
             else any(name in each for each in self._readable.values())
         )
+
+
+def add_companions(
+    query: str, columns: Sequence[Column], find_frame: Callable[[str], DataFrame]
+) -> tuple[DataFrame, list[str]] | None:
+    """Add the companions of copied columns to the query of an INSERT.
+
+    Each item of the select list that is a single column is followed by its companions, if its
+    relation has them and the column of the table stores them. Returns the rows, and the column or
+    companion of the table for each of their columns.
+
+    Returns None if there is none, or if the query is not a SELECT of one item for each column, without
+    DISTINCT, GROUP BY and set operators.
+
+    Args:
+        query: Text of the query.
+        columns: Columns of the table, in the order of the values.
+        find_frame: Returns the rows of a query. Raises a UserError if a column does not exist.
+    """
+    cursor = SparkCursor(query)
+    if not cursor.accept("SELECT") or cursor.is_next("DISTINCT"):
+        return None
+    items = [cursor.read_until(",", "FROM")]
+    while cursor.accept(","):
+        items.append(cursor.read_until(",", "FROM"))
+    if len(items) != len(columns) or not cursor.is_next("FROM"):
+        return None
+    rest = query[cursor.current.start_offset :]
+    cursor.skip_until("GROUP", "HAVING", "UNION", "INTERSECT", "EXCEPT", "MINUS")
+    if not is_at_end(cursor):
+        return None
+    candidates = [
+        (place, field.name, name)
+        for place, (item, column) in enumerate(zip(items, columns, strict=True))
+        for field in native_fields(column)[1:]
+        if (name := _find_companion(item, field.name.removeprefix(column.name))) is not None
+    ]
+
+    def build(chosen: Sequence[tuple[int, str, str]]) -> tuple[DataFrame, list[str]] | None:
+        texts, names = [], []
+        for place, (item, column) in enumerate(zip(items, columns, strict=True)):
+            added = [each for each in chosen if each[0] == place]
+            texts += [item, *(text for _, _, text in added)]
+            names += [column.name, *(name for _, name, _ in added)]
+        try:
+            return find_frame(f"SELECT {', '.join(texts)} {rest}"), names
+        except UserError:
+            return None
+
+    if not candidates:
+        return None
+    every = build(candidates)
+    if every is not None:
+        return every
+    found = [each for each in candidates if build([each]) is not None]
+    return build(found) if found else None
+
+
+def _find_companion(item: str, suffix: str) -> str | None:
+    """Return the name of the companion of an item that is a column, with or without an alias."""
+    tokens = tokenize(item, SqlRules.SPARK)
+    run = read_dotted_name(tokens, 0)
+    others = tokens[max(2 * len(run) - 1, 0) : -1]
+    if others and others[0].unquoted == "AS":
+        others = others[1:]
+    if not run or len(others) > 1 or any(each.kind not in NAME_KINDS for each in others):
+        return None
+    *qualifier, last = run
+    return ".".join([*map(quote_name_token, qualifier), quote_identifier(last.text + suffix)])
 
 
 def _list_names(tokens: Sequence[SqlToken]) -> Iterator[list[SqlToken]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,6 +21,7 @@ from snowmelt.clock import Clock
 from snowmelt.errors import LoadRefused, StatementError, Unsupported
 from snowmelt.schema.conversion.default_values import has_defaults
 from snowmelt.schema.types import TableName, to_display_name
+from snowmelt.spark.companion_values import add_companions
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.write_commit import (
     resolve_write_target,
@@ -29,7 +30,7 @@ from snowmelt.spark.datasource.write_commit import (
 from snowmelt.spark.datasource.write_task import (
     WritePlan,
     WriteTaskResult,
-    name_values_by_position,
+    name_query_columns,
     write_native_files,
 )
 from snowmelt.spark.sql.cursor import SparkCursor
@@ -195,8 +196,12 @@ def insert_rows(
     frames: Sequence[DataFrame],
     *,
     clock: Clock,
+    find_frame: Callable[[str], DataFrame] | None = None,
 ) -> int:
     """Insert the rows of all frames in one commit and return their number.
+
+    `find_frame` returns the rows of a query. If it is given, values that are copied from columns keep
+    their nanoseconds and offsets (`add_companions`).
 
     Raises:
         TableNotFound: If the table does not exist or the role lacks INSERT on it.
@@ -214,7 +219,12 @@ def insert_rows(
             reason="the table has columns with default values. List the columns, and omit those that "
             "get their default",
         )
-    names = name_values_by_position(schema, insert.columns, len(frames[0].columns), insert.table)
+    names = name_query_columns(schema, insert.columns, frames[0].columns, insert.table)
+    by_name = {column.name: column for column in schema.columns}
+    if find_frame is not None and len(frames) == 1 and by_name.keys() >= set(names):
+        copied = add_companions(insert.query, [by_name[name] for name in names], find_frame)
+        if copied is not None:
+            frames, names = [copied[0]], copied[1]
     target = resolve_write_target(
         connection,
         insert.table,

@@ -276,7 +276,7 @@ class Snowmelt:
             ask = partial(self.sql, database=database, schema=schema)
             queries = split_by_types(insert.query, lambda query: ask(query).schema)
             rows = [ask(query) for query in queries]
-            count = insert_rows(self._connection, insert, rows, clock=self._clock)
+            count = insert_rows(self._connection, insert, rows, clock=self._clock, find_frame=ask)
             return make_result_frame(
                 self.spark, StatementResult(INSERT_RESULT_COLUMNS, ((count,),))
             )

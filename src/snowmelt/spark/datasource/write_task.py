@@ -117,11 +117,7 @@ def name_values_by_position(
     Raises:
         LoadRefused: If the number of values differs from the columns, or a column does not exist.
     """
-    names = (
-        [column.name for column in schema.columns]
-        if columns is None
-        else [_resolve_column_name(schema, name, table) for name in columns]
-    )
+    names = _list_target_names(schema, columns, table)
     if len(names) != value_count:
         raise LoadRefused(
             what=f"INSERT INTO {table}",
@@ -129,6 +125,45 @@ def name_values_by_position(
             f"{value_count}",
         )
     return names
+
+
+def name_query_columns(
+    schema: TableSchema, columns: Sequence[str] | None, outputs: Sequence[str], table: object
+) -> list[str]:
+    """Return the column or companion of the table for each column of the query of an INSERT.
+
+    If the query has more columns than the INSERT, a column `c$ns` or `c$tz` right after `c` is a
+    companion, as in `SELECT *`.
+
+    Raises:
+        LoadRefused: If the number of values differs from the columns, or a column does not exist.
+    """
+    names = iter(_list_target_names(schema, columns, table))
+    found: list[str] = []
+    companions: dict[str, str] = {}
+    for output in outputs:
+        if output.lower() in companions:
+            found.append(companions.pop(output.lower()))
+            continue
+        name = next(names, None)
+        if name is None:
+            break
+        found.append(name)
+        column = schema.column(name)
+        companions = {
+            f"{output}{field.name.removeprefix(name)}".lower(): field.name
+            for field in (() if column is None else native_fields(column)[1:])
+        }
+    is_complete = len(found) == len(outputs) and next(names, None) is None
+    return found if is_complete else name_values_by_position(schema, columns, len(outputs), table)
+
+
+def _list_target_names(
+    schema: TableSchema, columns: Sequence[str] | None, table: object
+) -> list[str]:
+    if columns is None:
+        return [column.name for column in schema.columns]
+    return [_resolve_column_name(schema, name, table) for name in columns]
 
 
 def write_native_files(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> WriteTaskResult:
