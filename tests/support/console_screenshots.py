@@ -116,18 +116,20 @@ def shrink(png: bytes) -> bytes:
     above = np.zeros((width, channels), np.int64)
     for number, line in enumerate(lines):
         above = pixels[number] = unfilter(int(line[0]), line[1:].reshape(width, channels), above)
-    step = 8
-    while True:
-        colors = np.minimum(np.round(pixels[:, :, :3] / step) * step, 255).astype(np.uint8)
-        palette, index = np.unique(colors.reshape(-1, 3), axis=0, return_inverse=True)
-        if len(palette) <= 256:
-            break
-        step += 8
+    red, green, blue = (pixels[:, :, place].reshape(-1) for place in range(3))
+    packed, place, counts = np.unique(
+        red << 16 | green << 8 | blue, return_inverse=True, return_counts=True
+    )
+    colors = np.stack([packed >> 16, packed >> 8 & 255, packed & 255], axis=1)
+    # The most frequent colors stay exact. Others, at the edges of letters, become the nearest one.
+    palette = colors[np.sort(np.argsort(counts)[-256:])]
+    distances = ((colors[:, None, :] - palette[None, :, :]) ** 2).sum(axis=2)
+    index = distances.argmin(axis=1)[place]
     rows = np.zeros((height, 1 + width), np.uint8)
     rows[:, 1:] = index.reshape(height, width)
     parts = (
         (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)),
-        (b"PLTE", palette.tobytes()),
+        (b"PLTE", palette.astype(np.uint8).tobytes()),
         (b"IDAT", zlib.compress(rows.tobytes(), 9)),
         (b"IEND", b""),
     )

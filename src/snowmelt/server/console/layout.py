@@ -28,6 +28,8 @@ SECTIONS = (
     ("Functions", "/functions", "f"),
     ("Sites", "/sites", "i"),
 )
+# ID of the element to which the browser scrolls after a form was sent.
+RESULT = "result"
 _CHART_WIDTH, _CHART_HEIGHT = 600, 90
 # Maximum characters of a token or name in a list. The HTML title has the whole text.
 MAX_SHORT = 40
@@ -244,14 +246,19 @@ def copy_button(text: str) -> Html:
     return tag("button", "Copy", type="button", data_copy=text, class_="copy", hidden=True)
 
 
-def form(path: str, session: Session, *children: Child, class_: str | None = None) -> Html:
-    """Return a form that is sent by POST with the session's CSRF token."""
+def form(
+    path: str, session: Session, *children: Child, class_: str | None = None, fragment: str = ""
+) -> Html:
+    """Return a form that is sent by POST with the session's CSRF token.
+
+    The browser scrolls to the element with the ID `fragment` of the response.
+    """
     return tag(
         "form",
         tag("input", type="hidden", name="csrf", value=session.csrf),
         children,
         method="post",
-        action=href(path),
+        action=href(path) + (f"#{fragment}" if fragment else ""),
         class_=class_,
     )
 

@@ -20,6 +20,7 @@ from snowmelt.clock import SystemClock
 from snowmelt.errors import PrivilegeMissing, SnowmeltError, StatementFailed
 from snowmelt.schema.types import TableName, quote_literal, to_display_name, to_internal_name
 from snowmelt.server.console.layout import (
+    RESULT,
     ConsolePage,
     channel_path,
     data_table,
@@ -66,11 +67,12 @@ async def show_query(request: ActionRequest) -> ConsolePage:
             tag("textarea", text, name="sql", rows="5", spellcheck="false", required=True),
         ),
         tag("button", "Run"),
+        fragment=RESULT,
     )
     return ConsolePage(
         "Query tables",
         "What is in a table, right now?",
-        [editor, tag("p", limits, class_="quiet"), result],
+        [editor, tag("p", limits, class_="quiet"), tag("div", result, id=RESULT)],
         section="Query tables",
         copies={} if not text else {"terminal": f"snowmelt sql {shlex.quote(text)}"},
     )

@@ -12,6 +12,7 @@ from snowmelt.catalog.objects import s3_buckets
 from snowmelt.catalog.objects.s3_objects import decode_key, list_objects, prefix_end
 from snowmelt.errors import SnowmeltError
 from snowmelt.server.console.layout import (
+    RESULT,
     ConsolePage,
     choice_field,
     data_table,
@@ -61,13 +62,10 @@ async def show_select(request: ActionRequest) -> ConsolePage:
     copies: dict[str, str] = {}
     if bucket and key:
         sql = given.get("sql") or _DEFAULT_SQL
-        # The result comes first, so that it is visible without scrolling.
-        blocks = [await _render_result(request, given, sql)] if request.fields else []
-        blocks += [
-            _render_form(request, given, sql),
-            await _render_preview(request, given),
-            listing,
-        ]
+        blocks = [_render_form(request, given, sql)]
+        if request.fields:
+            blocks.append(tag("div", await _render_result(request, given, sql), id=RESULT))
+        blocks += [await _render_preview(request, given), listing]
         copies = _make_copies(request, bucket, key, sql, given)
     return ConsolePage(
         "Select from a file",
@@ -97,6 +95,7 @@ def _render_form(request: ActionRequest, given: dict[str, str], sql: str) -> Htm
             tag("textarea", sql, name="sql", rows="3", spellcheck="false", required=True),
         ),
         tag("button", "Run"),
+        fragment=RESULT,
     )
 
 
