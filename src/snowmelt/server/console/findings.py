@@ -51,6 +51,8 @@ WRONG, NOTE = "wrong", "note"
 _MIN_FREE_SHARE = 0.05
 _MAX_LISTED = 20
 _MAX_REJECTING_TABLES = 5
+# More would take longer than a page may.
+_MAX_LATE_TABLES_WITH_CHANNEL = 5
 _MIN_WAIT = dt.timedelta(minutes=5)
 _DAY = dt.timedelta(days=1)
 _TABLES, _CHUNKS, _CHANNELS = model.tables, model.chunks, model.channels
@@ -187,12 +189,14 @@ def find_late_channels(page: PageRequest) -> Iterator[ConsoleProblem]:
     rows = page.connection.execute(page.visibility.restrict(query, _TABLES.c.table_id)).all()
     counts = {row[0]: row[1] for row in rows if row[0] not in late}
     names = list_table_names(page.connection, list(counts)[:_MAX_LISTED])
-    for table_id, name in names.items():
+    for place, (table_id, name) in enumerate(names.items()):
         count = counts[table_id]
-        chosen = ChannelFilter(table_id=table_id, late_at=page.now)
-        silent = fetch_channels(
-            page.connection, page.visibility, chosen=chosen, now=page.now, order="lag", limit=1
-        ).rows
+        silent: list[ChannelView] = []
+        if place < _MAX_LATE_TABLES_WITH_CHANNEL:
+            chosen = ChannelFilter(table_id=table_id, late_at=page.now)
+            silent = fetch_channels(
+                page.connection, page.visibility, chosen=chosen, now=page.now, order="lag", limit=1
+            ).rows
         longest, path = "", href("/channels", find=str(name), only="late", sort="lag")
         if silent:
             [first] = silent
