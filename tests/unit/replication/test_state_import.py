@@ -223,38 +223,41 @@ class Walk:
         self.house.collect(0.0)
 
 
-@pytest.mark.parametrize("garbage_is_collected", [False, True])
-@pytest.mark.parametrize("way", ["chunk", "rejected rows", "empty append"])
-def test_a_channel_that_a_commit_advanced_reaches_the_follower(
-    sites: TwoSites, way: str, garbage_is_collected: bool
-) -> None:
+def test_a_channel_that_a_commit_advanced_reaches_the_follower(sites: TwoSites) -> None:
     house = sites.first.house
     house.create()
-    house.put(numbers(0, 10), token="10")
+    house.put(numbers(0, 10), token="0")
     sites.synchronize()
     table = house.table(NUMBERS)
-    if way == "chunk":
-        house.put(numbers(10, 10), token="20")
-    elif way == "rejected rows":
-        commit_rejected_rows(house, "C", "20")
-    else:
+
+    def write() -> None:
+        house.put(numbers(10, 10), token="1")
+
+    def migrate() -> None:
+        # The chunk remains in the ledger only.
+        house.put(numbers(20, 10), token="2")
+        house.migrate()
+        house.collect(0.0)
+
+    def reject() -> None:
+        commit_rejected_rows(house, "C", "3")
+
+    def append_nothing() -> None:
         with house.database.writing() as connection:
             channel = find_channel(connection, table, "C")
             assert channel is not None
-            empty = EmptyAppend(
-                table.table_id, "C", USER, channel.client_sequencer, channel.row_sequencer + 1, "20"
-            )
+            sequencers = channel.client_sequencer, channel.row_sequencer + 1
+            empty = EmptyAppend(table.table_id, "C", USER, *sequencers, "4")
             assert apply_empty_append(connection, empty, sites.clock.now())
-    if garbage_is_collected:
-        # The chunk remains in the ledger only.
-        house.migrate()
-        house.collect(0.0)
-    sites.synchronize()
-    sites.assert_equal()
-    with sites.second.house.database.reading() as connection:
-        channel = find_channel(connection, table, "C")
-    assert channel is not None
-    assert channel.offset_token == "20"
+
+    for number, commit in enumerate((write, migrate, reject, append_nothing), 1):
+        commit()
+        sites.synchronize()
+        sites.assert_equal()
+        with sites.second.house.database.reading() as connection:
+            channel = find_channel(connection, table, "C")
+        assert channel is not None
+        assert channel.offset_token == str(number)
 
 
 @pytest.mark.parametrize("seed", [2])
