@@ -186,6 +186,8 @@ def main() -> int:
                 for width, height in ((1100, 800), (390, 800)):
                     page.emulate_media(color_scheme=theme)
                     page.set_viewport_size({"width": width, "height": height})
+                    # The browser may have scrolled to a result.
+                    page.evaluate("scrollTo(0, 0)")
                     shot = shrink(page.screenshot(full_page=False))
                     file = folder / f"{name}-{theme}-{width}.png"
                     file.write_bytes(shot)
