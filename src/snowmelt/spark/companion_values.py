@@ -85,7 +85,7 @@ def add_companions(
 ) -> tuple[DataFrame, list[str]] | None:
     """Add the companions of copied columns to the query of an INSERT.
 
-    Each item of the select list that is a single column is followed by its companions, if its
+    The companions of each item of the select list that is a single column follow all items, if its
     relation has them and the column of the table stores them. Returns the rows, and the column or
     companion of the table for each of their columns.
 
@@ -110,18 +110,16 @@ def add_companions(
     if not is_at_end(cursor):
         return None
     candidates = [
-        (place, field.name, name)
-        for place, (item, column) in enumerate(zip(items, columns, strict=True))
+        (field.name, name)
+        for item, column in zip(items, columns, strict=True)
         for field in native_fields(column)[1:]
         if (name := _find_companion(item, field.name.removeprefix(column.name))) is not None
     ]
 
-    def build(chosen: Sequence[tuple[int, str, str]]) -> tuple[DataFrame, list[str]] | None:
-        texts, names = [], []
-        for place, (item, column) in enumerate(zip(items, columns, strict=True)):
-            added = [each for each in chosen if each[0] == place]
-            texts += [item, *(text for _, _, text in added)]
-            names += [column.name, *(name for _, name, _ in added)]
+    def build(chosen: Sequence[tuple[str, str]]) -> tuple[DataFrame, list[str]] | None:
+        # The companions come last, so that ORDER BY still finds its columns by position.
+        texts = [*items, *(text for _, text in chosen)]
+        names = [*(column.name for column in columns), *(name for name, _ in chosen)]
         try:
             return find_frame(f"SELECT {', '.join(texts)} {rest}"), names
         except UserError:
