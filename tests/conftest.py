@@ -6,9 +6,11 @@ import gc
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
@@ -83,6 +85,15 @@ pytest_plugins = [
 
 # They need Maven and gigabytes of packages: `./run test engines` runs them.
 collect_ignore = [] if os.environ.get("SNOWMELT_TEST_ENGINES") else ["engines"]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let Spark start sooner in a run of all tests: a hundred processes start it."""
+    if hasattr(session.config, "workerinput") or not session.config.option.numprocesses:
+        return
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    warming = subprocess.Popen([sys.executable, "-m", "snowmelt", "warm"], **quiet)
+    session.config.add_cleanup(warming.wait)
 
 
 def pytest_collection_finish() -> None:

@@ -101,7 +101,7 @@ def wrap_java(runtime: Path, cache: Path | None = None) -> Path:
         return runtime
     # Name the folder after the runtime's path, because a user's environments may use different
     # versions.
-    home = (cache or _find_cache_folder()) / re.sub(r"\W+", "-", str(runtime)).strip("-")
+    home = (cache or find_cache_folder() / "java") / re.sub(r"\W+", "-", str(runtime)).strip("-")
     script = _SHIM.format(java=shlex.quote(str(runtime / "bin" / "java")))
     try:
         _write_executable(home / "bin" / "java", script)
@@ -155,10 +155,11 @@ def _parse_feature_version(text: str) -> int | None:
     return int(second) if first == "1" and second else int(first)
 
 
-def _find_cache_folder() -> Path:
+def find_cache_folder() -> Path:
+    """Return the user's cache folder of Snowmelt, which may not exist."""
     named = os.environ.get("XDG_CACHE_HOME")  # noqa: TID251  the user's cache folder by convention
     folder = Path(named) if named else Path(os.path.expanduser("~/.cache"))  # noqa: PTH111  no raise
-    return folder / "snowmelt" / "java"
+    return folder / "snowmelt"
 
 
 def _write_executable(path: Path, text: str) -> None:

