@@ -91,9 +91,16 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Let Spark start sooner in a run of all tests: a hundred processes start it."""
     if hasattr(session.config, "workerinput") or not session.config.option.numprocesses:
         return
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    warming = subprocess.Popen([sys.executable, "-m", "snowmelt", "warm"], **quiet)
-    session.config.add_cleanup(warming.wait)
+    warming = subprocess.Popen(
+        [sys.executable, "-m", "snowmelt", "warm"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def end() -> None:
+        warming.wait()
+
+    session.config.add_cleanup(end)
 
 
 def pytest_collection_finish() -> None:

@@ -1,6 +1,7 @@
 """Snowmelt tables in Spark: the only package that imports PySpark.
 
 `java`: the Java runtime for Spark.
+`class_archive`: the archive of Spark's classes, with which Spark starts sooner.
 `session`: the Spark settings that Snowmelt needs, and local sessions.
 `daemon`: the Python worker daemon with preloaded imports.
 `snowmelt_session`: `Snowmelt`, the public interface.

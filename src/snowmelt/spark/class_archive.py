@@ -7,40 +7,23 @@ it.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pyspark
 
 from snowmelt.errors import RemoteError
-from snowmelt.spark.java import find_cache_folder, find_packaged_java, find_system_java
+from snowmelt.spark.java import (
+    QUIET_ARCHIVE_OPTIONS,
+    find_class_archive,
+    find_packaged_java,
+    find_system_java,
+)
 
-# The JVM would print a warning for an archive that it ignores, and for each class that it leaves out.
-_QUIET = "-Xlog:cds*=off -Xlog:class+path=off"
 _TIMEOUT_S = 600.0
-_NAME = f"spark-{pyspark.__version__}.jsa"
-
-
-def find_class_archive(package: Path = Path(__file__).parent) -> Path:
-    """Return the path of the archive, which may not exist.
-
-    The archive is beside the package, or in the user's cache folder if the package is read-only.
-    """
-    beside = package / "__pycache__" / _NAME
-    writable = beside.parent if beside.parent.exists() else package
-    if beside.exists() or os.access(writable, os.W_OK):
-        return beside
-    return find_cache_folder() / _NAME
-
-
-def get_java_options() -> str:
-    """Return the options of a JVM that uses the archive. Empty if there is no archive."""
-    archive = find_class_archive()
-    return f"-XX:SharedArchiveFile={archive} {_QUIET}" if archive.exists() else ""
 
 
 def make_class_archive() -> Path | None:
@@ -79,8 +62,10 @@ def _record(archive: Path) -> None:
 
     from snowmelt.spark.session import local_session
 
-    spark = local_session("warm", java_options=f"-XX:ArchiveClassesAtExit={archive} {_QUIET}")
-    process = cast("subprocess.Popen[bytes]", SparkContext._gateway.proc)  # noqa: SLF001  no public API
+    spark = local_session(
+        "warm", java_options=f"-XX:ArchiveClassesAtExit={archive} {QUIET_ARCHIVE_OPTIONS}"
+    )
+    process = cast("Any", SparkContext._gateway).proc  # noqa: SLF001  PySpark has no public name
     rows = spark.range(1000).selectExpr(
         "id", "CAST(id AS STRING) AS name", "CAST(id AS DECIMAL(38, 2)) AS price", "now() AS sold"
     )

@@ -11,11 +11,15 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 from snowmelt.errors import JavaMissing
 
 MINIMUM_VERSION = 17
+
+# The JVM would print a warning for an archive that it ignores, and for each class that it leaves out.
+QUIET_ARCHIVE_OPTIONS = "-Xlog:cds*=off -Xlog:class+path=off"
 
 # Spark's launcher always adds this module. With it, a JVM made by jlink fails to start if its image
 # lacks the module, and every other JVM prints a warning. The module only speeds up linear algebra,
@@ -95,6 +99,27 @@ def find_packaged_java() -> Path:
     return Path(JAVA_HOME)
 
 
+def find_class_archive(package: Path = Path(__file__).parent) -> Path:
+    """Return the path of the archive of Spark's classes, which may not exist.
+
+    The archive is beside the package, or in the user's cache folder if the package is read-only.
+    """
+    name = f"spark-{version('pyspark')}.jsa"
+    beside = package / "__pycache__" / name
+    writable = beside.parent if beside.parent.exists() else package
+    if beside.exists() or os.access(writable, os.W_OK):
+        return beside
+    return find_cache_folder() / name
+
+
+def get_archive_options() -> str:
+    """Return the options of a JVM that uses the archive. Empty if there is no archive."""
+    archive = find_class_archive()
+    if not archive.exists():
+        return ""
+    return f"-XX:SharedArchiveFile={archive} {QUIET_ARCHIVE_OPTIONS}"
+
+
 def wrap_java(runtime: Path, cache: Path | None = None) -> Path:
     """Return a wrapper JAVA_HOME for `runtime`, created if missing. Return a wrapper unchanged."""
     if _is_wrapped(runtime):
@@ -120,8 +145,8 @@ def _is_wrapped(home: Path) -> bool:
 
 
 def _is_usable(home: Path) -> bool:
-    version = _read_version(home)
-    return version is not None and version >= MINIMUM_VERSION
+    found = _read_version(home)
+    return found is not None and found >= MINIMUM_VERSION
 
 
 def _read_version(home: Path) -> int | None:

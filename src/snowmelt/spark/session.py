@@ -11,8 +11,7 @@ from importlib import resources
 from pyspark.sql import SparkSession
 
 from snowmelt.spark import copy_dataframe_source, select
-from snowmelt.spark.class_archive import get_java_options
-from snowmelt.spark.java import using_java
+from snowmelt.spark.java import get_archive_options, using_java
 
 # Settings that correct reads require. They are also set on a session that the user passes.
 _REQUIRED_SETTINGS: Mapping[str, str] = {
@@ -93,7 +92,7 @@ def local_session(
         # Avoid the default log configuration, with which Spark prints five lines at each start.
         logging_option = f"-Dlog4j2.configurationFile={path.as_uri()}"
         if java_options is None:
-            java_options = get_java_options()
+            java_options = get_archive_options()
         options = {
             "spark.driver.extraJavaOptions": f"{logging_option} {java_options}",
             "spark.executor.extraJavaOptions": java_options,

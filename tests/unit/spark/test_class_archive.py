@@ -9,8 +9,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from snowmelt.spark.class_archive import find_class_archive, get_java_options, make_class_archive
-from snowmelt.spark.java import using_java
+from snowmelt.spark.class_archive import make_class_archive
+from snowmelt.spark.java import find_class_archive, get_archive_options, using_java
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,7 @@ def test_a_jvm_of_spark_takes_its_classes_from_the_archive() -> None:
     make_class_archive()
     assert make_class_archive() is None, "made again"
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    options = f"{get_java_options()} -Xlog:class+load"
+    options = f"{get_archive_options()} -Xlog:class+load"
     with using_java():
         done = subprocess.run(
             [submit, "--version"],
