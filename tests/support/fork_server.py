@@ -21,7 +21,7 @@ import types
 from pathlib import Path
 from typing import Any, cast
 
-# Slow imports. Excludes numba and PySpark, which few commands need.
+# Slow imports. Excludes numba, which few commands need.
 _IMPORTED = (
     "fixtures.copy",
     "httpx",
@@ -32,6 +32,7 @@ _IMPORTED = (
     "snowmelt.cli.commands.replay",
     "snowmelt.cli.commands.serve",
     "snowmelt.server.lifecycle",
+    "snowmelt.spark.snowmelt_session",
     "snowmelt.table.table_reader",
 )
 _STATUS = struct.Struct("!i")
@@ -55,7 +56,13 @@ def _serve(asking: socket.socket) -> dict[str, Any]:
         while True:
             ready = [key.fileobj for key, _ in selector.select()]
             if ended in ready:
-                _tell(wires, ended)
+                _tell(wires, ended, selector)
+            # A requester that must be outlived by no child was killed.
+            for killed in [wire for wire in wires.values() if wire in ready]:
+                selector.unregister(killed)
+                os.killpg(
+                    next(pid for pid, wire in wires.items() if wire is killed), signal.SIGKILL
+                )
             if asking not in ready:
                 continue
             text, given, _, _ = socket.recv_fds(asking, _LONGEST, _MOST_FILES)
@@ -69,6 +76,8 @@ def _serve(asking: socket.socket) -> dict[str, Any]:
             for file in files:
                 os.close(file)
             wires[child] = wire
+            if json.loads(text).get("bound"):
+                selector.register(wire, selectors.EVENT_READ)
             # The requester may have exited.
             with contextlib.suppress(OSError):
                 wire.sendall(_STATUS.pack(child))
@@ -79,13 +88,17 @@ def _serve(asking: socket.socket) -> dict[str, Any]:
     return cast("dict[str, Any]", json.loads(text)) | {"files": files}
 
 
-def _tell(wires: dict[int, socket.socket], ended: socket.socket) -> None:
+def _tell(
+    wires: dict[int, socket.socket], ended: socket.socket, selector: selectors.BaseSelector
+) -> None:
     with contextlib.suppress(BlockingIOError):
         while ended.recv(4096):
             continue
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
             with wires.pop(found[0]) as wire, contextlib.suppress(OSError):
+                if wire.fileno() in selector.get_map():
+                    selector.unregister(wire)
                 wire.sendall(_STATUS.pack(found[1]))
 
 

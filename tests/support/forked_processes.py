@@ -86,6 +86,11 @@ def run(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedPr
     return done
 
 
+def get_server_socket() -> socket.socket:
+    """Return the socket on which the server receives requests. Starts the server if needed."""
+    return _parent().socket
+
+
 class _Parent:
     """Server process. It ends when its socket closes, or when this process exits."""
 
@@ -107,6 +112,11 @@ class _Parent:
             told = [json.dumps(wanted).encode()]
             socket.send_fds(self._socket, told, [theirs.fileno(), *files])
         return wire
+
+    @property
+    def socket(self) -> socket.socket:
+        """Return the socket on which the server receives requests."""
+        return self._socket
 
     def close(self) -> None:
         self._socket.close()

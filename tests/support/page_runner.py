@@ -20,9 +20,12 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from support import forked_command, forked_processes
 from support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -111,13 +114,17 @@ class PageRun:
         self._folder = folder
         self._ports = {written: str(free_port()) for written in PORTS}
         bin_folder = Path(sys.executable).parent
+        # Most commands take longer to import what they need than to do what they are for.
+        self._commands = tempfile.TemporaryDirectory(prefix="snowmelt-commands-")
+        self._server = forked_processes.get_server_socket()
+        forked_command.install(Path(self._commands.name), self._server)
         self._environment = {
             **{
                 name: value
                 for name, value in os.environ.items()
                 if not name.startswith("SNOWMELT_")
             },
-            "PATH": f"{bin_folder}:{os.environ['PATH']}",
+            "PATH": f"{self._commands.name}:{bin_folder}:{os.environ['PATH']}",
             "HOME": str(folder),
             "SNOWMELT_PORT": self._ports["8080"],
             "SNOWMELT_S3_PORT": self._ports["9000"],
@@ -128,20 +135,21 @@ class PageRun:
                 "NUMBA_CACHE_DIR", str(ROOT / ".venv" / "numba-cache")
             ),
         }
-        self._shell = self._start(["bash", "--noprofile", "--norc"])
+        self._shell = subprocess.Popen(
+            ["bash", "--noprofile", "--norc"], **self._options(), pass_fds=[self._server.fileno()]
+        )
         self._python: subprocess.Popen[str] | None = None
 
-    def _start(self, command: list[str]) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            command,
-            cwd=self._folder,
-            env=self._environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+    def _options(self) -> dict[str, Any]:
+        return {
+            "cwd": self._folder,
+            "env": self._environment,
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.STDOUT,
+            "text": True,
+            "start_new_session": True,
+        }
 
     def __enter__(self) -> PageRun:
         """Return this run."""
@@ -155,6 +163,7 @@ class PageRun:
             for pipe in (process.stdin, process.stdout):
                 assert pipe is not None
                 pipe.close()
+        self._commands.cleanup()
 
     def run(self) -> None:
         """Run every block. Raises AssertionError if one fails or prints something else."""
@@ -193,11 +202,12 @@ class PageRun:
 
     def _exec(self, code: str) -> tuple[int, str]:
         # Variables that the page exported in its shell also apply to its Python programs.
-        command = f"{sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
+        command = f"{sys.executable} -SE -c 'import json, os; print(json.dumps(dict(os.environ)))'"
         _, printed = self._talk(self._shell, f"{command}; printf '\\n{_END}0\\n'\n")
         self._environment = json.loads(printed)
         if self._python is None:
-            self._python = self._start([sys.executable, "-c", _INTERPRETER])
+            command = [sys.executable, "-c", _INTERPRETER]
+            self._python = forked_processes.Popen(command, **self._options())
         self._talk(self._python, _sized(f"import os\nos.environ.update({self._environment!r})"))
         return self._talk(self._python, _sized(code))
 
