@@ -206,8 +206,8 @@ class PageRun:
         _, printed = self._talk(self._shell, f"{command}; printf '\\n{_END}0\\n'\n")
         self._environment = json.loads(printed)
         if self._python is None:
-            command = [sys.executable, "-c", _INTERPRETER]
-            self._python = forked_processes.Popen(command, **self._options())
+            interpreter = [sys.executable, "-c", _INTERPRETER]
+            self._python = forked_processes.Popen(interpreter, **self._options())
         self._talk(self._python, _sized(f"import os\nos.environ.update({self._environment!r})"))
         return self._talk(self._python, _sized(code))
 
