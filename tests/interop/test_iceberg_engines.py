@@ -102,7 +102,7 @@ def test_rows_stay_the_same_across_migrations_and_compaction(
     seen = dict.fromkeys(ENGINES, 0)
     with lake.client() as client:
         channel = client.open_channel("c", table="demo.public.t")
-        for call in range(60):
+        for call in range(40):
             channel.insert_rows(
                 [{"id": call * 10 + each} for each in range(10)], offset_token=str(call)
             )
@@ -111,9 +111,9 @@ def test_rows_stay_the_same_across_migrations_and_compaction(
                 assert found == list(range(len(found))), engine.name
                 assert len(found) >= seen[engine.name], engine.name
                 seen[engine.name] = len(found)
-        channel.wait_for_commit("59")
+        channel.wait_for_commit("39")
     for engine in engines:
-        wait_for_ids(engine, 600)
+        wait_for_ids(engine, 400)
 
 
 def test_a_killed_publisher_is_replaced(lake: Lake, open_engine: Any) -> None:
@@ -142,7 +142,7 @@ def test_a_publisher_killed_at_any_point_loses_and_doubles_nothing(
     engine = open_engine("duckdb", lake.uri, "DEMO", lake.token)
     with lake.client() as client:
         channel = client.open_channel("c", table="demo.public.t")
-        for call in range(12):
+        for call in range(7):
             rows = [{"id": call * 10 + each} for each in range(10)]
             channel.insert_rows(rows, offset_token=str(call))
             channel.wait_for_commit(str(call))
