@@ -23,7 +23,7 @@ import snowmelt
 from fixtures.s3 import Seaweed
 from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.clock import SystemClock
-from snowmelt.spark.java import use_java
+from snowmelt.spark.java import get_archive_options, use_java
 from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA_OPTIONS
 from support.ports import free_port
 from support.sdk_table import rows
@@ -55,6 +55,7 @@ class Cluster:
             "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA_OPTIONS,
             "SPARK_HOME": str(home),
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": get_archive_options(),
             "SPARK_LOCAL_DIRS": str(folder),
         }
         self._numbers = itertools.count()
