@@ -350,7 +350,7 @@ class ClientClosed(UserError):
 
 
 class CommitTimeout(RemoteError, status=504):
-    """{what} of channel {channel} was not committed within {seconds} s. Last committed token: {committed}."""
+    """{what} of channel {channel} was not committed within {seconds} s ({reason}). Last committed token: {committed}."""
 
 
 class TokenNotInserted(UserError):

@@ -215,9 +215,8 @@ def test_a_commit_that_was_waited_for_survives_a_forced_promotion(sites: ServedS
             channel.flush(timeout=dt.timedelta(seconds=1))
         assert sites.read_state(sites.first) == ([1, 2], "2")
         wait_until(lambda: client.status().trouble is not None, "the delay is not reported")
-        with pytest.raises(CommitTimeout) as waited:
+        with pytest.raises(CommitTimeout, match="has confirmed no rows for"):
             channel.wait_for_commit("2", timeout=dt.timedelta(milliseconds=1))
-        assert "has confirmed no rows for" in str(waited.value.__cause__)
         assert (channel.status().committed_token, committed) == ("1", ["1"])
         sites.second.start()
         channel.wait_for_commit("2")

@@ -475,14 +475,16 @@ class FlushScheduler:
                 state.check_valid()
                 left_s = give_up_at - self._clock.monotonic()
                 if left_s <= 0:
+                    trouble = self._get_current_error()
                     raise CommitTimeout(
                         what="The last inserted row"
                         if token is None
                         else f"Offset token {token!r}",
                         channel=state.name,
                         seconds=f"{timeout_s:g}",
+                        reason=trouble or "no request failed",
                         committed=repr(state.committed_token),
-                    ) from self._get_current_error()
+                    ) from trouble
                 self._progress_condition.wait(left_s)
 
     def drain(self, timeout_s: float) -> int:

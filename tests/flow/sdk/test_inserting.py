@@ -146,7 +146,7 @@ def test_a_token_without_good_rows_is_committed_with_the_next_good_row(
     assert channel.insert_rows([BAD], "1").has_errors
     channel.flush()
     assert channel.latest_committed_offset_token() is None
-    with pytest.raises(CommitTimeout):
+    with pytest.raises(CommitTimeout, match="no request failed"):
         channel.wait_for_commit("1", timeout=QUICK)
     channel.insert_rows([{"id": 2}], "2")
     channel.wait_for_commit("1", timeout=SOON)

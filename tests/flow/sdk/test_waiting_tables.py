@@ -89,9 +89,8 @@ def test_rows_of_other_tables_are_committed_meanwhile(
         other.insert_rows(numbers(turn, turn + 1), str(turn))
         other.flush(SOON)
         assert other.latest_committed_offset_token() == str(turn)
-    with pytest.raises(CommitTimeout) as late:
+    with pytest.raises(CommitTimeout, match="migration backlog"):
         busy[0].flush(AT_ONCE)
-    assert "migration backlog" in str(late.value.__cause__)
     with pytest.raises(CommitTimeout):
         client.flush(QUICK)
     assert busy[0].status().waiting_rows == 15
