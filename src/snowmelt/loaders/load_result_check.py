@@ -188,7 +188,8 @@ def _collect_failed_files(
             first = portion.first_reject
             if path not in failed and rejects[path] >= file_reject_limit and first is not None:
                 failed[path] = (
-                    f"{path}: {_format_reject_limit(rejects[path], file_reject_limit)}; the "
+                    f"{path}: {_format_rejects(rejects[path])} rejected, and SKIP_FILE or REJECTMAX "
+                    f"leaves out a file at {file_reject_limit:,}; the "
                     f"first: record {first.record:,}: {first.reason}"
                 )
     return failed
@@ -216,13 +217,16 @@ def describe_truncation(count: int) -> str:
 
 
 def _format_reject_limit(rejects: int, limit: int) -> str:
-    count = "a record was" if rejects == 1 else f"{rejects:,} records were"
     limits = (
         "ABORT ON ERROR allows no rejects, like REJECTMAX 1"
         if limit == 1
         else f"REJECTMAX is {limit:,}"
     )
-    return f"{count} rejected, and {limits}"
+    return f"{_format_rejects(rejects)} rejected, and {limits}"
+
+
+def _format_rejects(rejects: int) -> str:
+    return "a record was" if rejects == 1 else f"{rejects:,} records were"
 
 
 def _find_failure_reason(
