@@ -310,6 +310,25 @@ def test_a_rejected_row_changes_no_other_row(zone: str | None, unit: str) -> Non
         assert [each.record for each in rejects] == ([] if nullable else [len(instants) + 1])
 
 
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_a_timestamp_beyond_the_year_9999_rejects_its_row(zone: str | None) -> None:
+    counts = [0, 253_402_300_800_000_000, -62_135_596_800_000_001]
+    values = pa.array(counts, pa.timestamp("us", zone))
+    schema = TableSchema(1, (Column("C", LogicalType.TIMESTAMP_NTZ, 1, scale=6),))
+    rows, rejects = load("parquet", parquet(c=values), schema)
+    assert rows == [(dt.datetime(1970, 1, 1),)]
+    assert [each.record for each in rejects] == [2, 3]
+    assert b"10000-01-01" in rejects[0].data
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_the_lowest_count_of_nanoseconds_does_not_wrap_around(zone: str | None) -> None:
+    values = pa.array([-(2**63) + 1], pa.int64()).view(pa.timestamp("ns", zone))
+    schema = TableSchema(1, (Column("C", LogicalType.TIMESTAMP_NTZ, 1, scale=9),))
+    rows, _ = load("parquet", parquet(c=values), schema)
+    assert rows == [(dt.datetime(1677, 9, 21, 0, 12, 43, 145_224), 193)]
+
+
 def test_nanoseconds_of_times_are_kept_beside_a_rejected_row() -> None:
     column = Column("C", LogicalType.TIME, 1, scale=9, nullable=False)
     data = parquet(c=pa.array([*FIRST_NANOSECONDS, None], pa.int64()).cast(pa.time64("ns")))
