@@ -93,6 +93,22 @@ def test_columns_match_by_name_in_every_format(copying: Copying) -> None:
     assert read(copying) == [(1, "a"), (2, "b"), (3, None), (4, "d")]
 
 
+def test_allow_duplicate_decides_about_duplicate_keys(copying: Copying) -> None:
+    deep = '{"n":4,"x":' + '{"a":' * 900 + "1" + "}" * 902
+    lines = ['{"n":1,"n":2}', '{"n":3,"x":[{"a":1,"a":1}]}', deep.removesuffix("}"), '{"n":5}']
+    copying.file("a.json", "\n".join(lines))
+    for option, expected in (("", [2, 3, 4, 5]), ("TRUE", [2, 3, 4, 5]), ("FALSE", [4, 5])):
+        allow = f"ALLOW_DUPLICATE = {option}" if option else ""
+        for source in ("'{}/a.json'", "(SELECT $1:n, NULL FROM '{}/a.json')"):
+            copying.sql("TRUNCATE TABLE numbers")
+            by_name = "" if "SELECT" in source else "MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE"
+            copying.copy(
+                f"COPY INTO numbers FROM {source.format(copying.folder)} "
+                f"FILE_FORMAT = (TYPE = JSON {allow}) ON_ERROR = CONTINUE {by_name}"
+            )
+            assert [n for n, _ in read(copying)] == expected
+
+
 @pytest.mark.parametrize("size", [1, 5000])
 def test_a_path_is_not_a_key_with_dots(copying: Copying, size: int) -> None:
     copying.sql("CREATE TABLE paths (n NUMBER(18,0) NOT NULL, path VARCHAR, key VARCHAR)")

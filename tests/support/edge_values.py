@@ -153,12 +153,12 @@ def depth_of(value: object) -> int:
 
 def of_document(kind: str) -> Callable[[Any], object]:
     def wanted(value: object) -> object:
-        if depth_of(value) > 200 or any(map(is_infinite, leaves(value))):
-            return REJECTED
         if kind == "OBJECT" and not isinstance(value, dict):
             return REJECTED
         if kind == "ARRAY" and not isinstance(value, list):
             value = [value]
+        if depth_of(value) > 200 or any(map(is_infinite, leaves(value))):
+            return REJECTED
         return document(json.dumps(value))
 
     return wanted

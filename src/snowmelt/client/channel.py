@@ -39,7 +39,7 @@ from snowmelt.errors import (
     TokenNotInserted,
 )
 from snowmelt.schema.chunk_types import estimate_fixed_value_bytes
-from snowmelt.schema.conversion.arrow_input import to_arrow_table
+from snowmelt.schema.conversion.arrow_input import pandas_to_arrow_table, to_arrow_table
 from snowmelt.schema.conversion.deferred_single_rows import FastRows
 from snowmelt.schema.conversion.row_converter import (
     DeferredRows,
@@ -345,7 +345,7 @@ class Channel:
         if convert is not None:
             frame = convert()
         elif type(frame).__module__.partition(".")[0] == "pandas":
-            frame = pa.Table.from_pandas(frame, preserve_index=False)
+            frame = pandas_to_arrow_table(frame, preserve_index=False)
         return self.insert_arrow(frame, offset_token, start_offset_token=start_offset_token)
 
     def advance(self, offset_token: str) -> None:

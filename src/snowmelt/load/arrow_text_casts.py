@@ -17,7 +17,14 @@ import pyarrow.compute as pc
 
 from snowmelt.errors import InvalidValue
 from snowmelt.schema.chunk_types import chunk_arrow_type, make_null_mask
-from snowmelt.schema.conversion.json_text import InvalidJson, normalize_json, quote_json_string
+from snowmelt.schema.conversion.json_text import (
+    JSON_LIMIT_REASON,
+    MAX_DEPTH,
+    InvalidJson,
+    JsonLimitExceeded,
+    normalize_json,
+    quote_json_string,
+)
 from snowmelt.schema.conversion.numbers import TRIMMED_CHARACTERS
 from snowmelt.schema.iceberg_table_form import needs_nanosecond_companion
 from snowmelt.schema.types import MAX_TEXT_BYTES, TIMESTAMP_TYPES, Column, LogicalType
@@ -238,26 +245,33 @@ class ArraySyntax:
         """Return the array as JSON. Unquoted elements are numbers, booleans or text.
 
         Raises:
-            InvalidValue: If an array is not closed, or text follows it.
+            InvalidValue: If an array is not closed, text follows it, or it exceeds a limit of JSON.
         """
         text = text.strip(TRIMMED_CHARACTERS)
-        if self == ArraySyntax():
-            try:
-                return normalize_json(text)
-            except InvalidJson:
-                pass
-        written, end = self._parse_array(text, 0)
-        if text[end:].strip(TRIMMED_CHARACTERS):
-            raise InvalidValue(reason=f"Not a valid array: text follows its {self.closing}")
-        return written
+        try:
+            if self == ArraySyntax():
+                try:
+                    return normalize_json(text)
+                except JsonLimitExceeded:
+                    raise
+                except InvalidJson:
+                    pass
+            written, end = self._parse_array(text, 0)
+            if text[end:].strip(TRIMMED_CHARACTERS):
+                raise InvalidValue(reason=f"Not a valid array: text follows its {self.closing}")
+            return normalize_json(written)
+        except JsonLimitExceeded:
+            raise InvalidValue(reason=f"The array {JSON_LIMIT_REASON}") from None
 
-    def _parse_array(self, text: str, position: int) -> tuple[str, int]:
+    def _parse_array(self, text: str, position: int, depth: int = 0) -> tuple[str, int]:
+        if depth >= MAX_DEPTH:
+            raise JsonLimitExceeded
         if not text.startswith(self.opening, position):
             raise InvalidValue(reason=f"Not a valid array: it does not start with {self.opening}")
         position += len(self.opening)
         elements: list[str] = []
         while True:
-            element, position = self._parse_element(text, position)
+            element, position = self._parse_element(text, position, depth + 1)
             is_last = text.startswith(self.closing, position)
             if element or elements or not is_last:
                 elements.append(element or '""')
@@ -267,11 +281,11 @@ class ArraySyntax:
                 raise InvalidValue(reason=f"Not a valid array: {self.closing} is missing")
             position += len(self.delimiter)
 
-    def _parse_element(self, text: str, position: int) -> tuple[str, int]:
+    def _parse_element(self, text: str, position: int, depth: int) -> tuple[str, int]:
         while text[position : position + 1] == " ":
             position += 1
         if text.startswith(self.opening, position):
-            element, position = self._parse_array(text, position)
+            element, position = self._parse_array(text, position, depth)
         elif self.enclose and text.startswith(self.enclose, position):
             element, position = self._parse_enclosed(text, position + len(self.enclose))
         else:

@@ -83,7 +83,6 @@ _FIXED_JSON_OPTIONS = {
     "TRIM_SPACE": ("FALSE", "use COPY with an expression"),
     "MULTI_LINE": ("TRUE", "objects may contain line ends"),
     "ENABLE_OCTAL": ("FALSE", "octal numbers are not JSON"),
-    "ALLOW_DUPLICATE": ("FALSE", "use COPY with PARSER JSON()"),
     "STRIP_NULL_VALUES": ("FALSE", "use COPY with PARSER JSON()"),
     "REPLACE_INVALID_CHARACTERS": ("FALSE", "use COPY with FILTER Iconverter(…)"),
     "IGNORE_UTF8_ERRORS": ("FALSE", "use COPY with FILTER Iconverter(…)"),
@@ -455,7 +454,7 @@ class _CopyIntoOptions:
         if parser.name in {"JSON", "AVRO"}:
             parser = PhaseCall(
                 parser.name,
-                {"flatten_maps": True, "key_separator": _STEP_SEPARATOR},
+                {**parser.parameters, "flatten_maps": True, "key_separator": _STEP_SEPARATOR},
                 parser.position,
             )
         elif nested := next((each for each in selection.fields if _STEP_SEPARATOR in each), None):
@@ -614,6 +613,8 @@ class _CopyIntoOptions:
             parameters: dict[str, ParameterValue] = (
                 {"flatten_maps": False} if kind in {"JSON", "AVRO"} else {}
             )
+            if values.get("ALLOW_DUPLICATE") is False:
+                parameters["reject_on_duplicate"] = True
             self._parser = PhaseCall(_PARSERS[kind], parameters, token.position)
 
     def _parse_format_options(self, kind: str) -> dict[str, Any]:
@@ -721,6 +722,7 @@ _CSV_OPTIONS: dict[str, Callable[[TokenCursor], Any]] = {
     "PARSE_HEADER": parse_boolean,
 }
 _JSON_OPTIONS: dict[str, Callable[[TokenCursor], Any]] = {
+    "ALLOW_DUPLICATE": parse_boolean,
     "STRIP_OUTER_ARRAY": _parse_strip_outer_array,
 }
 

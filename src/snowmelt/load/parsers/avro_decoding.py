@@ -16,10 +16,19 @@ from typing import Any, SupportsIndex, cast
 
 import fastavro
 import fastavro.read
+import pyarrow as pa
 
 from snowmelt.schema.conversion.arrow_to_python import nanoseconds_to_datetime
 
-_DAY_US = 86_400_000_000
+_DAY_S, _DAY_US = 86_400, 86_400_000_000
+_RANGED_TYPES = {
+    "int-date": pa.timestamp("s"),
+    "long-timestamp-millis": pa.timestamp("ms", "UTC"),
+    "long-timestamp-micros": pa.timestamp("us", "UTC"),
+    "long-local-timestamp-millis": pa.timestamp("ms"),
+    "long-local-timestamp-micros": pa.timestamp("us"),
+}
+_ORIGINAL_READERS = dict(cast("dict[str, Any]", fastavro.read.LOGICAL_READERS))
 _EXACT = Context(prec=1_000_000, Emax=1_000_000, Emin=-1_000_000)
 
 
@@ -32,6 +41,24 @@ def install_readers() -> None:
     readers["long-time-micros"] = _read_time_micros
     readers["long-timestamp-nanos"] = _read_timestamp_nanos
     readers["long-local-timestamp-nanos"] = _read_local_timestamp_nanos
+    for name, target in _RANGED_TYPES.items():
+        readers[name] = _make_ranged_reader(_ORIGINAL_READERS[name], target)
+
+
+def _make_ranged_reader(original: Any, target: pa.DataType) -> Any:
+    """Return a reader that returns an Arrow scalar outside of Python's years 1 to 9999.
+
+    No column accepts the scalar, so it rejects its record. An exception would end the file.
+    """
+
+    def read(data: int, schema: Any, named: Any = None) -> Any:
+        try:
+            return original(data, schema, named)
+        except (OverflowError, ValueError):
+            # `repr` of an Arrow date has the range of Python.
+            return pa.scalar(data * _DAY_S if target.unit == "s" else data, target)
+
+    return read
 
 
 def _read_decimal(data: bytes, schema: Any, _: Any = None) -> Decimal:

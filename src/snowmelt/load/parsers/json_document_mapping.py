@@ -266,10 +266,15 @@ def _make_object(pairs: list[tuple[str, Any]]) -> Object:
 
 
 def _find_duplicate_key(value: object) -> str | None:
-    if isinstance(value, DuplicateKeyObject):
-        return value.key
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return next((key for item in inner if (key := _find_duplicate_key(item)) is not None), None)
+    # A loop, because documents can nest deeper than Python's recursion limit allows.
+    unchecked = [value]
+    while unchecked:
+        value = unchecked.pop()
+        if isinstance(value, DuplicateKeyObject):
+            return value.key
+        if isinstance(value, dict | list):
+            unchecked.extend(reversed(value.values() if isinstance(value, dict) else value))
+    return None
 
 
 def _has_empty_key(value: object) -> bool:

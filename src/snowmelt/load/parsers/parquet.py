@@ -191,9 +191,16 @@ def _get_row(batch: pa.RecordBatch, row_index: int) -> dict[str, object]:
         to_python_values(_normalize(column.slice(row_index, 1)))[0] for column in batch.columns
     )
     return {
-        name: str(value) if isinstance(value, (np.datetime64, pa.Scalar)) else value
+        name: _display_scalar(value) if isinstance(value, (np.datetime64, pa.Scalar)) else value
         for name, value in zip(batch.schema.names, values, strict=True)
     }
+
+
+def _display_scalar(value: np.datetime64 | pa.Scalar) -> str:
+    # `str` of a timestamp with a zone raises OverflowError outside of Python's range.
+    if isinstance(value, pa.TimestampScalar):
+        return str(value.cast(pa.string()).as_py())
+    return str(value)
 
 
 def _match_columns(schema: pa.Schema, columns: list[TextColumnConverter]) -> list[str | None]:
@@ -258,7 +265,10 @@ def _convert_timestamps(array: pa.Array, column: TextColumnConverter) -> list[pa
     try:
         if unit == "ns":
             nanos = array.view(pa.int64())
-            whole = pc.divide(pc.subtract(nanos, _floor_remainder(nanos, 1000)), 1000)
+            # Divide first: near the lowest count, subtracting the remainder wraps around.
+            whole = pc.divide(nanos, 1000)
+            is_above = pc.greater(pc.multiply(whole, 1000), nanos)
+            whole = pc.subtract(whole, is_above.cast(pa.int64()))
             micros = whole.view(pa.timestamp("us"))
         else:
             micros = array.view(pa.timestamp(unit)).cast(pa.timestamp("us"))

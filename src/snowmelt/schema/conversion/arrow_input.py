@@ -33,6 +33,7 @@ from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType, python_type_name
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DAY_MS = 86_400_000
+_MAX_DECIMAL128_DIGITS, _MAX_DECIMAL256_DIGITS = 38, 76
 _arrow_types = pa.types
 _TEXT_CHECKS = type_checks("string large_string string_view integer boolean")
 _BINARY_CHECKS = type_checks("binary large_binary binary_view fixed_size_binary")
@@ -99,9 +100,17 @@ def _convert_numbers(converter: ColumnConverter, array: pa.Array) -> pa.Array | 
 
 
 def _round_decimals(array: pa.Array, target: pa.Decimal128Type) -> pa.Array | None:
-    if array.type.bit_width < 128:
-        array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
-    if array.type.scale > target.scale:
+    precision, scale = array.type.precision, array.type.scale
+    if scale > target.scale:
+        # One more digit, because 9.9 rounds to 10. Without it, Arrow returns 0 without an error if
+        # another value fits.
+        precision += 1
+        if precision > _MAX_DECIMAL256_DIGITS:
+            return None
+    if precision > array.type.precision or array.type.bit_width < 128:
+        wide = pa.decimal256 if precision > _MAX_DECIMAL128_DIGITS else pa.decimal128
+        array = array.cast(wide(precision, scale))
+    if scale > target.scale:
         array = pc.round(array, target.scale, "half_towards_infinity")
     found = cast_decimals(array, target)
     return None if found is None else _copy_array(found)
@@ -222,6 +231,8 @@ Row = dict[str, object]
 # Average chunk size up to which chunks are combined. Larger chunks are converted as fast as one
 # array, and combining them would hold the rows in memory twice.
 _MIN_ARROW_CHUNK_ROWS = 8_192
+_PANDAS_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
+_POLARS_TYPES_WITHOUT_ARROW = re.compile(r"\b(Object|U?Int128)\b")
 _UNNAMED_INDEX_PATTERN = re.compile(r"__index_level_\d+__")
 
 
@@ -249,9 +260,48 @@ def to_arrow_table(data: object) -> pa.Table:
     return table
 
 
+def pandas_to_arrow_table(frame: Any, *, preserve_index: bool | None = None) -> pa.Table:
+    """Return a pandas data frame as a table, without its index if `preserve_index` is False.
+
+    Raises:
+        InvalidRow: If Arrow has no type for a column or cannot represent a value.
+    """
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=preserve_index)
+    except _PANDAS_ERRORS as error:
+        name = next((name for name, series in frame.items() if not _is_convertible(series)), None)
+        where = "" if name is None else f" column {name} of"
+        reason = f"Arrow cannot represent{where} the data frame: {error}"
+        raise InvalidRow(reason=reason) from error
+
+
+def _is_convertible(series: Any) -> bool:
+    try:
+        pa.array(series, from_pandas=True)
+    except _PANDAS_ERRORS:
+        return False
+    return True
+
+
+def _check_polars_types(frame: Any) -> None:
+    # Polars exports Python objects as their addresses.
+    for name, kind in frame.schema.items():
+        found = _POLARS_TYPES_WITHOUT_ARROW.search(re.sub(r"'[^']*'", "", str(kind)))
+        if found is not None:
+            raise InvalidRow(
+                reason=f"column {name} has the type {found[0]} of Polars, which Arrow lacks. Cast it"
+                " to another type, such as Decimal(38, 0) or String",
+            )
+
+
 def _import_table(data: Any) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
+    library = type(data).__module__.partition(".")[0]
+    if library == "pandas" and hasattr(data, "columns"):
+        return pandas_to_arrow_table(data)
+    if library == "polars" and hasattr(data, "columns"):
+        _check_polars_types(data)
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
     if hasattr(data, "__arrow_c_stream__"):

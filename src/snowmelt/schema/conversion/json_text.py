@@ -32,6 +32,10 @@ from snowmelt.schema.conversion.timestamps import (
 MAX_DEPTH = 200
 MAX_DIGITS = 1000
 MAX_NAME_CHARACTERS = 50_000
+JSON_LIMIT_REASON = (
+    f"nests deeper than {MAX_DEPTH} levels, has a number of more than {MAX_DIGITS} digits or "
+    f"beyond the range of a double, or has a name of more than {MAX_NAME_CHARACTERS} characters"
+)
 
 _TOKEN_PATTERN = re.compile(
     r"[ \t\n\r]*(?:"
@@ -101,6 +105,22 @@ def normalize_json(text: str, *, several_roots: bool = False) -> str:
     if not text.isascii() and _SURROGATE_PATTERN.search(text):
         raise LoneSurrogate
     return "".join(_JsonTextNormalizer(several_roots=several_roots).normalize_tokens(text))
+
+
+def exceeds_json_limits(text: str) -> bool:
+    """Return True if a text that has more brackets than the maximum depth exceeds a limit.
+
+    Accepts text that is not JSON.
+    """
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return False
+    try:
+        normalize_json(text)
+    except JsonLimitExceeded:
+        return True
+    except InvalidJson:
+        pass
+    return False
 
 
 class _JsonTextNormalizer:
@@ -223,6 +243,8 @@ def _append_value(value: object, output: list[str], depth: int, signed_bytes: bo
         # Accept only items of one byte: others depend on the machine's byte order.
         if not signed_bytes or (isinstance(value, memoryview) and value.itemsize != 1):
             raise NotJsonSerializable(value)
+        if depth >= MAX_DEPTH:
+            raise JsonLimitExceeded
         signed = (byte - 256 if byte > 127 else byte for byte in bytes(value))
         output.append("[" + ",".join(map(str, signed)) + "]")
     elif (fields := _object_fields(value)) is not None:

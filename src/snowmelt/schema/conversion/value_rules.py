@@ -18,14 +18,13 @@ import numpy as np
 
 from snowmelt.errors import InvalidRow, InvalidValue, TooComplex
 from snowmelt.schema.conversion.json_text import (
-    MAX_DEPTH,
-    MAX_DIGITS,
-    MAX_NAME_CHARACTERS,
+    JSON_LIMIT_REASON,
     DuplicateKey,
     InvalidJson,
     JsonLimitExceeded,
     LoneSurrogate,
     NotJsonSerializable,
+    exceeds_json_limits,
     format_json,
     normalize_json,
 )
@@ -277,6 +276,8 @@ def convert_json(value: object, column: Column, row_index: int, *, java: bool = 
         raise wrong_value_error(column, row_index, "Not an object")
     if column.kind is LogicalType.ARRAY and not text.startswith("["):
         text = f"[{text}]"
+        if exceeds_json_limits(text):
+            raise _too_complex_error(column, row_index)
     size = len(text) if text.isascii() else len(text.encode())
     if size > _MAX_JSON_BYTES:
         raise wrong_value_error(
@@ -322,16 +323,12 @@ def _format_json_value(value: object, column: Column, row_index: int, *, signed_
 
 
 def _too_complex_error(column: Column, row_index: int) -> TooComplex:
-    reason = (
-        f"nests deeper than {MAX_DEPTH} levels, has a number of more than {MAX_DIGITS} digits or "
-        f"beyond the range of a double, or has a name of more than {MAX_NAME_CHARACTERS} characters"
-    )
     return TooComplex(
         f"The JSON for column {column.display_name} of type {column.sql_type}, "
-        f"rowIndex:{row_index}, {reason}",
+        f"rowIndex:{row_index}, {JSON_LIMIT_REASON}",
         column=column.display_name,
         row_index=row_index,
-        reason=f"The JSON {reason}",
+        reason=f"The JSON {JSON_LIMIT_REASON}",
     )
 
 

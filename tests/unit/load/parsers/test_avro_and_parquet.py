@@ -128,6 +128,34 @@ def test_avro_times_are_exact_or_rejected() -> None:
             assert (rows, "are not a time of day" in reason) == ([], True)
 
 
+@pytest.mark.parametrize(
+    ("kind", "last"),
+    [
+        ("date", 2_932_896),
+        ("timestamp-millis", 253_402_300_799_999),
+        ("timestamp-micros", 253_402_300_799_999_999),
+        ("local-timestamp-millis", 253_402_300_799_999),
+        ("local-timestamp-micros", 253_402_300_799_999_999),
+    ],
+)
+@pytest.mark.parametrize("column", ["NTZ", "TZ", "DATE", "TEXT", "VARIANT"])
+def test_an_avro_time_beyond_the_year_9999_rejects_its_record(
+    kind: str, last: int, column: str
+) -> None:
+    logical = {"type": "int" if kind == "date" else "long", "logicalType": kind}
+    schema = {"type": "record", "name": "r", "fields": [{"name": "x", "type": logical}]}
+    records = [{"x": last}, {"x": last + 1}, {"x": 0}]
+    fastavro.writer(file := io.BytesIO(), schema, records, validator=False)
+    kinds = {"NTZ": LogicalType.TIMESTAMP_NTZ, "TZ": LogicalType.TIMESTAMP_TZ}
+    of = kinds.get(column) or LogicalType[column]
+    scale = 6 if column in kinds else None
+    target = TableSchema(1, (Column("X", of, 1, scale=scale, length=99),))
+    rows, rejects = load("avro", file.getvalue(), target)
+    assert (len(rows), {1, 2, 3} - {each.record for each in rejects}) == (
+        (0, set()) if column == "TEXT" else (2, {1, 3})
+    )
+
+
 def test_a_negative_index_of_a_union_or_enum_is_no_value() -> None:
     text = Column("X", LogicalType.TEXT, 1)
     enum = {"type": "enum", "name": "e", "symbols": ["A", "B"]}
@@ -308,6 +336,25 @@ def test_a_rejected_row_changes_no_other_row(zone: str | None, unit: str) -> Non
         expected = [(at, at.replace(tzinfo=dt.UTC), 0, at.date(), at) for at in instants]
         assert rows[: len(instants)] == expected
         assert [each.record for each in rejects] == ([] if nullable else [len(instants) + 1])
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_a_timestamp_beyond_the_year_9999_rejects_its_row(zone: str | None) -> None:
+    counts = [0, 253_402_300_800_000_000, -62_135_596_800_000_001]
+    values = pa.array(counts, pa.timestamp("us", zone))
+    schema = TableSchema(1, (Column("C", LogicalType.TIMESTAMP_NTZ, 1, scale=6),))
+    rows, rejects = load("parquet", parquet(c=values), schema)
+    assert rows == [(dt.datetime(1970, 1, 1),)]
+    assert [each.record for each in rejects] == [2, 3]
+    assert b"10000-01-01" in rejects[0].data
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_the_lowest_count_of_nanoseconds_does_not_wrap_around(zone: str | None) -> None:
+    values = pa.array([-(2**63) + 1], pa.int64()).view(pa.timestamp("ns", zone))
+    schema = TableSchema(1, (Column("C", LogicalType.TIMESTAMP_NTZ, 1, scale=9),))
+    rows, _ = load("parquet", parquet(c=values), schema)
+    assert rows == [(dt.datetime(1677, 9, 21, 0, 12, 43, 145_224), 193)]
 
 
 def test_nanoseconds_of_times_are_kept_beside_a_rejected_row() -> None:

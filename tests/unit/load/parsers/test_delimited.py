@@ -262,6 +262,16 @@ def test_arrays_are_read_with_their_marks() -> None:
     assert "Not a valid array" in rejects[0].reason
 
 
+def test_arrays_beyond_a_limit_of_json_are_rejected() -> None:
+    schema = TableSchema(1, (Column("A", LogicalType.ARRAY, 1),))
+    texts = ["[" * 200 + "x" + "]" * 200, "[" * 201 + "x" + "]" * 201, "[" * 100_000]
+    texts += ["[x,1e400]", "[x,0." + "1" * 1_000 + "]", "[" * 200 + '{"a":1}' + "]" * 200]
+    rows, rejects = load("delimited", "".join(f"{text}\n" for text in texts).encode(), schema)
+    assert rows == [("[" * 200 + '"x"' + "]" * 200,)]
+    assert [reject.record for reject in rejects] == [2, 3, 4, 5, 6]
+    assert all("nests deeper than 200 levels" in reject.reason for reject in rejects)
+
+
 @pytest.mark.slow
 def test_portions_hold_each_record_once() -> None:
     data = b"".join(b"%d|%s\n" % (at, b"x" * (at * 7 % 23)) for at in range(200))

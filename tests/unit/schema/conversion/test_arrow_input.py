@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import partial
 from typing import Any, cast
 from zoneinfo import ZoneInfo
@@ -371,3 +371,35 @@ def test_broken_arrow_is_refused() -> None:
     )
     with pytest.raises(InvalidRow, match="not valid Arrow"):
         convert(pa.table({"id": [1], "note": broken}))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        polars.DataFrame({"x": polars.Series([{1}], dtype=polars.Object)}),
+        polars.DataFrame({"x": [{"a": 2**70}]}),
+        pd.DataFrame({"id": [1], "x": [2**70]}),
+        pd.DataFrame({"id": [1], "x": ["\ud800"]}),
+        pd.DataFrame({"id": [1], "x": [Decimal("Infinity")]}),
+        pd.DataFrame({"id": [1], "x": [[1, "a"]]}),
+    ],
+)
+def test_a_data_frame_that_arrow_cannot_represent_is_rejected(frame: Any) -> None:
+    with pytest.raises(InvalidRow, match=r"column x (of|has).* (Arrow|data frame)"):
+        to_arrow_table(frame)
+
+
+@pytest.mark.parametrize("kind", [pa.decimal32, pa.decimal64, pa.decimal128, pa.decimal256])
+@pytest.mark.parametrize("scale", [0, 2, 5])
+def test_decimals_are_rounded_to_one_more_digit(kind: Any, scale: int) -> None:
+    precision = {pa.decimal32: 9, pa.decimal64: 18, pa.decimal128: 38, pa.decimal256: 76}[kind]
+    of = TableSchema(1, (Column("X", LogicalType.FIXED, 1, precision=38, scale=scale),))
+    digits = "9" * (7 if precision > 38 else precision - 7)
+    given = [Decimal(f"{sign}{digits}.9999999") for sign in ("", "-")] + [Decimal("1.5000000")]
+    table = to_arrow_table(pa.table({"x": pa.array(given, kind(precision, 7))}))
+    done = RowConverter(of, zone=BERLIN).convert_arrow_table(table)
+    assert done.errors == []
+    wanted = [
+        each.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, Context(prec=99)) for each in given
+    ]
+    assert done.table["X"].to_pylist() == wanted

@@ -121,3 +121,22 @@ def test_json_at_its_limits_is_read_alike_and_stops_no_way(json: str, wanted: st
     found = stored(COLUMNS["FLOAT"], Json(json))
     assert set(found.values()) == {wanted}, found
     assert len(found) == 4
+
+
+def nested(levels: int) -> dict[str, Any]:
+    return {"a": nested(levels - 1)} if levels > 1 else {}
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_the_array_around_a_document_counts_as_a_level(as_text: bool) -> None:
+    for name, levels, is_rejected in (
+        ("ARRAY", 199, False),
+        ("ARRAY", 200, True),
+        ("OBJECT", 200, False),
+        ("OBJECT", 201, True),
+    ):
+        document = nested(levels)
+        given = str(document).replace("'", '"') if as_text else document
+        found = stored(COLUMNS[name], given)
+        for way in ("insert_row", "insert_rows", "insert_arrow"):
+            assert (found[way] == REJECTED) == is_rejected, (name, levels, way)
