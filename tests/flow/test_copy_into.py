@@ -222,6 +222,10 @@ def test_purge_deletes_what_was_loaded_and_nothing_else(copying: Copying) -> Non
     copying.file("2.csv", "x,a\n")
     copying.copy(f"COPY INTO numbers FROM '{copying.folder}/' PURGE = TRUE ON_ERROR = SKIP_FILE")
     assert [each.name for each in copying.folder.iterdir()] == ["2.csv"]
+    copying.file("2.csv", "2,a\nx,b\n")
+    copying.copy(f"COPY INTO numbers FROM '{copying.folder}/' PURGE = TRUE ON_ERROR = CONTINUE")
+    assert read(copying) == [(1, "a"), (2, "a")]
+    assert [each.name for each in copying.folder.iterdir()] == ["2.csv"], "with a rejected record"
     own = Path(copying.house.warehouse.url.removeprefix("file://")) / "own.csv"
     own.write_text("9,z\n")
     with pytest.raises(OutputRefused, match="PURGE"):

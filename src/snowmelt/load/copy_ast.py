@@ -154,7 +154,7 @@ class CopyStatement:
         parsing: Options of the statement that become parameters of the parser, by parameter name.
         reject_max: Number of rejects at which the load fails. 0: no limit.
         binary_format: Format of binary columns without an option of their own.
-        purge: Delete files after they were loaded.
+        purge: Delete files after they were loaded without rejects.
         partition_columns: Columns whose values are in the names of folders, `column=value`.
         metadata: Columns about the file. Without a column list, they are not parsed.
         selection: Expressions instead of parsed columns, by position.

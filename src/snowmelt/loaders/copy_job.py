@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs.load_history import (
+    LoadFileState,
     LoadTotals,
     OffsetAdvance,
     find_loaded_files,
@@ -533,9 +534,12 @@ class _CopyRun:
         )
 
     def _purge_files(self, reconciliation: CopyReconciliation) -> None:
-        """Delete the loaded files. Failures are only logged, because the rows are committed."""
+        """Delete the files that were loaded completely. Other files may have the only copy of a record.
+
+        Failures are only logged, because the rows are committed.
+        """
         for each in reconciliation.file_records:
-            if each.state != "LOAD_FAILED":
+            if each.state is LoadFileState.LOADED:
                 try:
                     delete_file(each.path)
                 except SnowmeltError as error:
