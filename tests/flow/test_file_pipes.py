@@ -114,10 +114,19 @@ def test_a_pipe_loads_what_appears_and_shows_what_it_does(arriving: Arriving) ->
     service.sql("ALTER TABLE demo.public.away RENAME TO demo.public.t")
     service.sql("ALTER PIPE demo.public.p REFRESH")
     arriving.wait(lambda status: str(status["lastIngestedFilePath"]).endswith("5.csv"))
+    assert arriving.read_ids() == [1, 3, 4, 5]
+
+    # The pipe remembers what it loaded into the table before.
+    service.sql("TRUNCATE TABLE demo.public.t")
+    arriving.kill_worker()
+    arriving.put("6.csv", "6,f,\n")
+    arriving.wait(lambda status: str(status["lastIngestedFilePath"]).endswith("6.csv"))
+    assert arriving.read_ids() == [6]
     service.sql("DROP PIPE demo.public.p")
     with pytest.raises(PipeNotFound):
         arriving.status()
-    assert arriving.read_ids() == [1, 3, 4, 5]
+    service.sql(PIPE.format(arriving.folder))
+    arriving.wait(lambda _: arriving.read_ids() == [1, 3, 4, 5, 6])
 
 
 def test_what_a_pipe_cannot_load_is_refused_when_it_is_created(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from snowmelt import failpoints
-from snowmelt.catalog.jobs.load_history import find_loaded_files
+from snowmelt.catalog.jobs.load_history import find_files_of_pipe, find_loaded_files
 from snowmelt.catalog.objects.file_pipes import FileNotice, PipeFileRecord, PipeFileState
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.errors import LoadFailed, LoadOvertaken, PhaseFailed
@@ -75,9 +75,13 @@ class WatchStatus:
 
 
 class WatchJournal(Protocol):
-    """Persistent state of a watch that is not in the history of loads."""
+    """Persistent state of a watch that is not in the history of loads.
+
+    `load_name` is the name of the pipe in the history of loads, and `created_at` its creation.
+    """
 
     load_name: str | None
+    created_at: dt.datetime | None
 
     def read_attempts(self) -> tuple[int, str | None]:
         """Return the number of loads that began and did not end, and the only file of the last one."""
@@ -107,6 +111,7 @@ class MemoryJournal:
     """Journal in memory, for a command. Reports failed files with `on_failure`."""
 
     load_name: str | None = None
+    created_at: dt.datetime | None = None
 
     def __init__(self, on_failure: Callable[[PipeFileRecord], None] | None = None) -> None:
         self._on_failure = on_failure
@@ -399,16 +404,21 @@ class FileWatch:
             state.waiting[file.path] = _WaitingFile(file, now, stable_since)
 
     def _leave_out_loaded(self, files: Sequence[InputFile]) -> list[InputFile]:
-        """Return the files whose paths the table does not have. Report loaded files that have changed."""
+        """Return the files whose paths neither the table has nor the pipe has loaded before.
+
+        Reports loaded files that have changed.
+        """
+        name, created_at = self._journal.load_name, self._journal.created_at
         left: list[InputFile] = []
         changed: list[PipeFileRecord] = []
         for start in range(0, len(files), _LOOKUP_CHUNK):
             chunk = files[start : start + _LOOKUP_CHUNK]
+            paths = [each.path for each in chunk]
             with self._context.database.reading() as connection:
                 table = find_table(connection, self._find_table_name())
-                known = find_loaded_files(
-                    connection, table.table_id, [each.path for each in chunk], with_rejected=True
-                )
+                known = find_loaded_files(connection, table.table_id, paths, with_rejected=True)
+                if name is not None and created_at is not None:
+                    known |= find_files_of_pipe(connection, name, created_at, paths)
             loads = {key.path: load for key, load in known.items()}
             versions = {(key.path, key.size, key.tag) for key in known}
             for file in chunk:

@@ -45,6 +45,7 @@ class CatalogJournal:
 
     def __init__(self, database: Database, pipe: PipeRecord, clock: Clock) -> None:
         self.load_name: str | None = str(pipe)
+        self.created_at: dt.datetime | None = pipe.created_at
         self._database = database
         self._pipe_id = pipe.pipe_id
         self._clock = clock

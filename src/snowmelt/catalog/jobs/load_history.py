@@ -207,6 +207,32 @@ def find_loaded_files(
     return {LoadedFileKey(*key): load_id for *key, load_id in connection.execute(query)}
 
 
+def find_files_of_pipe(
+    connection: Connection, pipe: str, created_at: dt.datetime, paths: Collection[str]
+) -> dict[LoadedFileKey, str]:
+    """Return the files of these paths that a pipe has loaded, with the ID of the load.
+
+    Unlike `find_loaded_files`, this includes files in tables that TRUNCATE or CREATE OR REPLACE has
+    replaced. Loads of an earlier pipe of the same name, before `created_at`, are omitted.
+    """
+    loads = (_LOADS.c.stream_name == pipe) & (_LOADS.c.started_at >= created_at)
+    # All tables of the pipe, because the index of loaded files starts with the table.
+    tables = sa.select(_LOADS.c.table_id).where(loads).distinct()
+    query = (
+        sa.select(
+            _LOADED_FILES.c.path, _LOADED_FILES.c.size, _LOADED_FILES.c.tag, _LOADED_FILES.c.load_id
+        )
+        .join(_LOADS, _LOADS.c.load_id == _LOADED_FILES.c.load_id)
+        .where(
+            loads,
+            _LOADED_FILES.c.table_id.in_(tables),
+            in_array(_LOADED_FILES.c.path, encode_array(sorted(set(paths)))),
+            _LOADED_FILES.c.state != LoadFileState.FAILED,
+        )
+    )
+    return {LoadedFileKey(*key): load_id for *key, load_id in connection.execute(query)}
+
+
 def list_file_history(connection: Connection) -> list[LoadFileHistoryEntry]:
     """Return the outcome of up to 100,000 files, the newest loads first."""
     newest = sa.select(_LOADS).order_by(_LOADS.c.started_at.desc(), _LOADS.c.load_id).subquery()
