@@ -86,6 +86,11 @@ def test_a_channel_goes_on_and_sees_a_column_that_was_added(
     [
         ("RENAME COLUMN name TO title", {"title": "later"}, {"TITLE": ["row 0", "row 9", "later"]}),
         ("DROP COLUMN name", {}, {}),
+        (
+            "DROP COLUMN name; ADD COLUMN name VARCHAR",
+            {"name": "later"},
+            {"NAME": [None, "row 9", "later"]},
+        ),
         ("ALTER COLUMN id SET DATA TYPE NUMBER(20,0)", {}, {"NAME": ["row 0", "row 9", None]}),
     ],
 )
@@ -103,7 +108,7 @@ def test_rows_that_are_held_follow_their_table(
     channels[0].insert_rows(rows(5, 9), "8")
     channels[0].insert_row(rows(9, 10)[0], "9")
     channels[1].insert_rows(rows(10, 20), "19")
-    service.sql(f"ALTER TABLE {T} {change}")
+    service.sql(*(f"ALTER TABLE {T} {each}" for each in change.split("; ")))
     channels[2].insert_rows(rows(20, 25), "24")
     client.flush(LATER)
     channels[0].insert_rows([{"id": 30, **later}], "30")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime as dt
 import json
+import re
 import signal
 import sys
 import threading
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
     from snowmelt.client.statements import StatementClient
     from snowmelt.loaders.copy_job import CopyContext
     from snowmelt.loaders.kafka.connector_settings import ServiceLogin
+
+
+_AGE = re.compile(r"(\d{1,10})([smhd])")
+_AGE_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_MAX_AGE = dt.timedelta(days=36_500)
 
 
 def add_global_options(parser: argparse.ArgumentParser, *, is_top_level: bool = False) -> None:
@@ -130,6 +137,21 @@ def may_have_catalog(settings: Settings) -> bool:
 
     file = find_sqlite_path(settings.catalog_url)
     return file is None or file.exists()
+
+
+def parse_age(text: str) -> dt.timedelta:
+    """Parse an age such as `30d`.
+
+    Raises:
+        UserError: If it is invalid, or above 36,500 days, because it is subtracted from the time.
+    """
+    found = _AGE.fullmatch(text)
+    age_s = 0 if found is None else int(found[1]) * _AGE_UNITS_S[found[2]]
+    if found is None or age_s > _MAX_AGE.total_seconds():
+        raise UserError(
+            f"Invalid age {text!r}. Give a number with s, m, h or d, up to 36500d, for example 30d."
+        )
+    return dt.timedelta(seconds=age_s)
 
 
 def add_statement_options(parser: argparse.ArgumentParser) -> None:

@@ -2,6 +2,7 @@
 
 Rows that were inserted before a table was altered are adapted to its current columns: values stay
 with the ordinal of their column, values of dropped columns are removed, and added columns are NULL.
+If a column was dropped and added again with the same name, values move to the new column.
 """
 
 from __future__ import annotations
@@ -215,8 +216,10 @@ _SMALL_SEGMENT_ROWS = 256
 def find_schema_mismatch(older: TableSchema, current: TableSchema) -> str | None:
     """Return why rows with `older` columns cannot be adapted to `current` columns, or None if they can."""
     known = {column.ordinal: column for column in older.columns}
+    remaining = {column.ordinal for column in current.columns}
+    dropped = {column.name: column for column in older.columns if column.ordinal not in remaining}
     for column in current.columns:
-        before = known.get(column.ordinal)
+        before = known.get(column.ordinal) or dropped.get(column.name)
         if before is None:
             if not column.nullable:
                 return f"NOT NULL column {column.display_name} was added"
@@ -237,9 +240,15 @@ def adapt_rows(table: pa.Table, schema: TableSchema) -> pa.Table:
         int((table.schema.field(place).metadata or {}).get(FIELD_ID, b"0")): place
         for place in range(table.num_columns)
     }
+    remaining = {column.ordinal for column in schema.columns}
+    dropped = {
+        table.schema.field(place).name: place
+        for ordinal, place in places.items()
+        if ordinal not in remaining
+    }
     columns = []
     for column in schema.columns:
-        place = places.get(column.ordinal)
+        place = places.get(column.ordinal, dropped.get(column.name))
         kind = chunk_arrow_type(column)
         if place is None:
             columns.append(pa.nulls(table.num_rows, kind))

@@ -48,7 +48,7 @@ class StatementRows(NamedTuple):
 class StatementClient(ServiceConnection):
     """Runs SQL statements on a service, one at a time. Thread-safe.
 
-    Queries of table rows are not accepted: query engines read the tables.
+    Of queries, it runs plain queries of one table only: query engines read the tables.
     """
 
     def __init__(

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
 
-from snowmelt.client.row_buffer import convert_segments_jointly, segment_to_table
+from snowmelt.client.row_buffer import (
+    adapt_rows,
+    convert_segments_jointly,
+    find_schema_mismatch,
+    segment_to_table,
+)
 from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker, FastRows
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
@@ -81,3 +87,19 @@ def test_a_row_that_cannot_be_converted_leaves_all_parts_as_they_were() -> None:
     with pytest.raises(Exception, match="N"):
         convert_segments_jointly(portions, SCHEMA)
     assert all(isinstance(parts[0], FastRows) for parts in portions)
+
+
+def test_values_of_a_column_that_was_dropped_and_added_again_move_to_the_new_column() -> None:
+    table = segment_to_table(quick(form(), 1, 2), RowConverter(SCHEMA, zone=UTC))
+    number, *others = SCHEMA.columns
+    added = replace(number, ordinal=4, precision=12)
+    current = TableSchema(2, (*others, added))
+    assert find_schema_mismatch(SCHEMA, current) is None
+    assert adapt_rows(table, current)["N"].to_pylist() == [1, 2]
+    other_type = Column("N", LogicalType.TEXT, 4, nullable=True, length=9, byte_length=36)
+    reason = find_schema_mismatch(SCHEMA, TableSchema(2, (*others, other_type)))
+    assert reason == "column N was changed to VARCHAR(9)"
+    # A renamed column keeps its values, and a new column of its former name is NULL.
+    renamed = TableSchema(2, (replace(number, name="M"), *others, added))
+    assert adapt_rows(table, renamed)["M"].to_pylist() == [1, 2]
+    assert adapt_rows(table, renamed)["N"].to_pylist() == [None, None]

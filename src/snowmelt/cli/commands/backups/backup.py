@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import datetime as dt
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.command_context import load_settings, opening_catalog
+from snowmelt.cli.command_context import load_settings, opening_catalog, parse_age
 from snowmelt.cli.output import add_format_option, format_count, print_rows
 from snowmelt.config import Settings
 from snowmelt.errors import UserError
@@ -32,7 +30,14 @@ The first run copies everything, later runs only new objects. The service keeps 
 key in another place than the backups: `snowmelt restore` needs it.
 """
 _POINT_COLUMNS = ("point", "time", "tables", "rows", "channels", "objects", "bytes", "copied bytes")
-_AGE_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+# Options that only some actions use, and these actions.
+_ACTIONS_BY_OPTION = {
+    "public_key": ("backup DEST", "backup new-key"),
+    "private_key": ("backup verify",),
+    "point": ("backup verify",),
+    "scratch": ("backup verify",),
+    "keep": ("backup expire",),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,9 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--private-key", type=Path, metavar="FILE", help="verify: private key of the backup"
     )
-    parser.add_argument(
-        "--point", default="latest", help="verify: ID or time of the point (default: latest)"
-    )
+    parser.add_argument("--point", help="verify: ID or time of the point (default: latest)")
     parser.add_argument(
         "--scratch",
         type=Path,
@@ -82,10 +85,27 @@ def run(options: argparse.Namespace) -> int:
             raise UserError(
                 f"Unknown action {options.action!r}. Valid actions: {', '.join(_ACTIONS)}."
             )
+        _reject_unused_options(options, "backup DEST")
         return _create_point(options)
     if options.place is None:
         raise UserError(f"`backup {options.action}` requires the backup: a folder or URL.")
+    _reject_unused_options(options, f"backup {options.action}")
     return action(options)
+
+
+def _reject_unused_options(options: argparse.Namespace, action: str) -> None:
+    for name, actions in _ACTIONS_BY_OPTION.items():
+        if getattr(options, name) is not None and action not in actions:
+            valid = " and ".join(f"`{each}`" for each in actions)
+            raise UserError(
+                f"`{action}` does not accept --{name.replace('_', '-')}, an option of {valid}. Omit it."
+            )
+
+
+def _check_outside_installation(option: str, location: str, settings: Settings) -> None:
+    from snowmelt.storage.overwrite_protection import check_output_outside_deployment
+
+    check_output_outside_deployment(option, location, reserved=settings.list_reserved_paths())
 
 
 def open_destination(location: str, *, create: bool = False) -> BackupDestination:
@@ -134,6 +154,7 @@ def _create_point(options: argparse.Namespace) -> int:
     from snowmelt.table.warehouse_paths import open_warehouse
 
     settings = load_settings(options)
+    _check_outside_installation("the backup", options.action, settings)
     public_key = load_public_key(options.public_key or find_public_key_path(settings))
     with opening_catalog(settings) as database:
         source = BackupSource(
@@ -185,7 +206,7 @@ def _verify_point(options: argparse.Namespace) -> int:
     if options.private_key is None:
         raise UserError("`backup verify` requires --private-key, the key that decrypts the chunks.")
     destination = open_destination(options.place)
-    point = choose_point(destination.list_points(), options.point)
+    point = choose_point(destination.list_points(), options.point or "latest")
     result = verify_point(
         destination,
         point,
@@ -210,7 +231,7 @@ def _expire_points(options: argparse.Namespace) -> int:
 
     if options.keep is None:
         raise UserError("`backup expire` requires --keep, the age of the oldest point to keep.")
-    before = SystemClock().now() - _parse_age(options.keep)
+    before = SystemClock().now() - parse_age(options.keep)
     result = expire_points(open_destination(options.place), before)
     print(
         f"deleted {format_count(len(result.points), 'point')} and "
@@ -223,7 +244,9 @@ def _create_keys(options: argparse.Namespace) -> int:
     from snowmelt.backup.backup_keys import create_key_pair
     from snowmelt.storage.local_store import make_durable_folder
 
-    public_path = options.public_key or find_public_key_path(load_settings(options))
+    settings = load_settings(options)
+    _check_outside_installation("the private key", options.place, settings)
+    public_path = options.public_key or find_public_key_path(settings)
     make_durable_folder(public_path.parent, mode=0o700)
     fingerprint = create_key_pair(Path(options.place), public_path)
     print(
@@ -239,10 +262,3 @@ _ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
     "expire": _expire_points,
     "new-key": _create_keys,
 }
-
-
-def _parse_age(text: str) -> dt.timedelta:
-    found = re.fullmatch(r"(\d+)([smhd])", text)
-    if found is None:
-        raise UserError(f"Invalid age {text!r}. Give a number with s, m, h or d, for example 30d.")
-    return dt.timedelta(seconds=int(found[1]) * _AGE_UNITS[found[2]])

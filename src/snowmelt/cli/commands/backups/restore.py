@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from snowmelt.cli.command_context import load_settings
 from snowmelt.cli.commands.backups.backup import make_progress, open_destination
-from snowmelt.cli.output import add_format_option, format_count, print_message, print_rows
+from snowmelt.cli.output import add_format_option, format_count, print_rows
 
 NAME = "restore"
 SUMMARY = "restore a backup into an empty installation"
@@ -79,10 +80,11 @@ def run(options: argparse.Namespace) -> int:
     )
     rows = sum(table.native_rows + table.fresh_rows for table in point.live_tables)
     print_rows(_CHANNEL_COLUMNS, channels, options.format)
-    print_message(
+    # JSON and CSV on standard output contain the rows only.
+    print(
         f"restored point {point.point_id} of {point.at.isoformat(timespec='seconds')} as deployment "
         f"{deployment_id}: {format_count(len(point.live_tables), 'table')}, "
         f"{format_count(rows, 'row')}",
-        options.format,
+        file=sys.stdout if options.format == "table" else sys.stderr,
     )
     return 0

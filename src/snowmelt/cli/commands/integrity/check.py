@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.command_context import load_settings, opening_catalog
+from snowmelt.cli.command_context import load_settings, opening_catalog, parse_age
 from snowmelt.cli.output import format_count
+from snowmelt.errors import UserError
 
 if TYPE_CHECKING:
     from snowmelt.integrity.checker import IntegrityChecker, TableReport
@@ -30,8 +30,6 @@ Exit code 0: no errors. 1: errors found. 2: a check could not be completed. 3: i
 """
 _WRONG, _UNDECIDED, _WRONG_USE = 1, 2, 3
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
-_AGE = re.compile(r"(\d+)([smhd])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sample",
         metavar="PERCENT",
-        default="100%",
         help="share of files and chunks that --deep reads (default: 100%%)",
     )
     parser.add_argument(
@@ -73,12 +70,11 @@ def run(options: argparse.Namespace) -> int:
     from snowmelt.table.warehouse_paths import open_warehouse
 
     names = [parse_table_name(text) for text in options.tables]
-    sample, age = _parse_share(options.sample), _parse_age(options.since)
-    if sample is None or (options.since and age is None):
-        text, example = (
-            (options.sample, "--sample 5%") if sample is None else (options.since, "--since 12h")
-        )
-        print(f"snowmelt: Invalid value {text!r}. Expected for example {example}.", file=sys.stderr)
+    try:
+        sample = _parse_sample(options)
+        age = None if options.since is None else parse_age(options.since)
+    except UserError as error:
+        print(f"snowmelt: {error}", file=sys.stderr)
         return _WRONG_USE
     settings = load_settings(options)
     with opening_catalog(settings) as database:
@@ -175,13 +171,17 @@ def _make_progress(*, quiet: bool) -> Callable[[str], None]:
     return lambda step: print(f"\r\x1b[2K{step}\r", end="", file=sys.stderr, flush=True)
 
 
-def _parse_share(text: str) -> float | None:
-    """Convert a percentage above 0 up to 100 to a fraction. Return None if it is invalid."""
+def _parse_sample(options: argparse.Namespace) -> float:
+    """Return the share of files and chunks to read.
+
+    Raises:
+        UserError: If it is not a percentage above 0 up to 100, or options require --deep.
+    """
+    if not options.deep and (options.sample is not None or options.since is not None):
+        raise UserError("--sample and --since require --deep. Add --deep, or omit them.")
+    text = options.sample or "100%"
     found = _SHARE.fullmatch(text)
     share = float(found[1]) / 100 if found else 0.0
-    return share if 0 < share <= 1 else None
-
-
-def _parse_age(text: str | None) -> dt.timedelta | None:
-    found = None if text is None else _AGE.fullmatch(text)
-    return None if found is None else dt.timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+    if not 0 < share <= 1:
+        raise UserError(f"Invalid value {text!r}. Expected for example --sample 5%.")
+    return share

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from snowmelt.cli.command_context import load_settings, opening_catalog
 from snowmelt.cli.output import format_count
+from snowmelt.errors import UserError
 from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ def run(options: argparse.Namespace) -> int:
     from snowmelt.storage.store_factory import open_store
     from snowmelt.table.warehouse_paths import open_warehouse
 
+    if options.token is not None and options.channel is None:
+        raise UserError("--token requires --channel. Add --channel, or omit --token.")
+    if options.limit < 1:
+        raise UserError(f"Invalid --limit {options.limit}. Give a number of at least 1.")
     settings = load_settings(options)
     with opening_catalog(settings) as database:
         tracer = Tracer(

@@ -41,8 +41,9 @@ def test_a_point_is_made_listed_verified_restored_and_expired(filled: Run, tmp_p
     shown = filled(*words, listed[0]["point"], "--dry-run")
     assert shown.returncode == 0
     assert not (tmp_path / "other").exists()
-    restored = filled(*words, "latest")
-    assert "restored point" in restored.stdout, restored.stderr
+    restored = filled(*words, "latest", "--format", "json")
+    assert "restored point" in restored.stderr
+    assert json.loads(restored.stdout) == []
     again = filled(*words, "latest")
     assert again.returncode == 1
     assert "the catalog exists" in again.stderr
@@ -59,6 +60,11 @@ def test_a_point_is_made_listed_verified_restored_and_expired(filled: Run, tmp_p
         (["backup", "verify", "."], "requires --private-key"),
         (["backup", "expire", "."], "requires --keep"),
         (["backup", "expire", ".", "--keep", "a month"], "Invalid age 'a month'"),
+        (["backup", "expire", ".", "--keep", "99999999999d"], "Invalid age '99999999999d'"),
+        (["backup", "points", "--keep", "30d"], "`backup DEST` does not accept --keep"),
+        (["backup", "list", ".", "--point", "latest"], "`backup list` does not accept --point"),
+        (["backup", "snowmelt-data/warehouse/points"], "is a data folder of Snowmelt"),
+        (["backup", "new-key", "snowmelt-data/private.key"], "is a data folder of Snowmelt"),
         (["backup", "points", "--public-key", "missing.pub"], "there is no public key"),
         (["backup", "new-key", "backup.key"], "already exists"),
         (["restore", ".", "--to", "latest", "--private-key", "backup.key"], "the backup is empty"),

@@ -66,9 +66,13 @@ def test_a_damaged_blob_is_a_finding_with_a_remedy(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--sample", "0%"), "Invalid value '0%'. Expected for example --sample 5%."),
-        (("--sample", "half"), "Invalid value 'half'. Expected for example --sample 5%."),
-        (("--since", "soon"), "Invalid value 'soon'. Expected for example --since 12h."),
+        (("--deep", "--sample", "0%"), "Invalid value '0%'. Expected for example --sample 5%."),
+        (("--deep", "--sample", "half"), "Invalid value 'half'. Expected for example --sample 5%."),
+        (
+            ("--deep", "--since", "99999999999d"),
+            "Invalid age '99999999999d'. Give a number with s, m, h or d, up to 36500d, for example 30d.",
+        ),
+        (("--since", "1d"), "--sample and --since require --deep. Add --deep, or omit them."),
     ],
 )
 def test_wrong_use_has_a_status_of_its_own(

@@ -107,3 +107,7 @@ def test_what_cannot_be_traced_is_a_sentence(
     assert "Chunk 9 of table DEMO.PUBLIC.T not found" in done.stderr
     done = snowmelt("trace", "demo.public.t", "--file", "nowhere.parquet")
     assert "No file of table DEMO.PUBLIC.T ends with 'nowhere.parquet'." in done.stderr
+    done = snowmelt("trace", "demo.public.t", "--chunk", "1", "--token", "2")
+    assert "--token requires --channel. Add --channel, or omit --token." in done.stderr
+    done = snowmelt("trace", "demo.public.t", "--channel", "c", "--limit", "0")
+    assert "Invalid --limit 0. Give a number of at least 1." in done.stderr
