@@ -7,6 +7,7 @@ loaded twice.
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import threading
 from collections.abc import Iterable, Sequence
