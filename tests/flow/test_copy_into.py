@@ -255,6 +255,7 @@ def test_random_files_give_the_rows_of_copy_and_of_a_csv_reader(
     letters = "ab \"'|;,\n\r\\N\té"
     rows = [(n, "".join(chance.choices(letters, k=chance.randrange(6)))) for n in range(300)]
     delimiter, end = chance.choice(",;|"), chance.choice(["\n", "\r\n"])
+    written = chance.choice([delimiter, f"0x{ord(delimiter):02X}"])
     text = io.StringIO()
     csv.writer(
         text, delimiter=delimiter, lineterminator=end, quoting=csv.QUOTE_NONNUMERIC
@@ -263,8 +264,8 @@ def test_random_files_give_the_rows_of_copy_and_of_a_csv_reader(
     copying.sql("CREATE TABLE others (n NUMBER(18,0) NOT NULL, word VARCHAR(100))")
     copying.copy(
         f"COPY INTO numbers FROM '{copying.folder}/rows.csv' FILE_FORMAT = (TYPE = CSV "
-        f"FIELD_DELIMITER = '{delimiter}' FIELD_OPTIONALLY_ENCLOSED_BY = '0x22' "
-        "ESCAPE_UNENCLOSED_FIELD = NONE)".replace("0x22", '"')
+        f"FIELD_DELIMITER = '{written}' FIELD_OPTIONALLY_ENCLOSED_BY = '0x22' "
+        "ESCAPE_UNENCLOSED_FIELD = NONE)"
     )
     copying.copy(
         f"COPY others FROM '{copying.folder}/rows.csv' DELIMITER '{delimiter}' ENCLOSED BY '\"' "
@@ -296,6 +297,8 @@ def test_strings_have_the_rules_of_other_statements_in_scripts(copying: Copying)
         ("FROM '/a/' SIZE_LIMIT = 3", "SIZE_LIMIT is not supported"),
         ("FROM 's3://a/' CREDENTIALS = (AWS_KEY_ID = 'x')", "CREDENTIALS is not supported"),
         ("FROM '/a/' ON_ERROR = SKIP_FILE_5%", "SKIP_FILE_5% is not supported"),
+        ("FROM '/a/' FILE_FORMAT = (FIELD_DELIMITER = '||')", "Invalid character '||'"),
+        ("FROM '/a/' FILE_FORMAT = (FIELD_DELIMITER = NONE)", "FIELD_DELIMITER = NONE is not"),
         ("FROM '/a/' ON_ERROR = SKIP", "Expected CONTINUE"),
         ("FROM '/a/' PATTERN = '('", "not a regular expression"),
         ("FROM '/a/' MATCH_BY_COLUMN_NAME = CASE_SENSITIVE", "CASE_SENSITIVE is not supported"),

@@ -44,6 +44,7 @@ _PARSERS = {"JSON": "JSON", "AVRO": "AVRO", "PARQUET": "PARQUET", "ORC": "ORC"}
 # Maximum n of RETURN_n_ROWS, because these rows are held in memory.
 _MAX_VALIDATED_ROWS = 10_000
 _RETURN_ROWS = re.compile(r"RETURN_(\d+)_ROWS")
+_HEX_CHARACTERS = re.compile(r"(?:0x[0-7][0-9a-f])+", re.IGNORECASE)
 _SKIP_FILE = re.compile(r"SKIP_FILE_(\d+)(%?)", re.IGNORECASE)
 
 # Options whose only supported value is Snowflake's default, each with the alternative to suggest.
@@ -683,11 +684,41 @@ def _parse_fixed_option(cursor: TokenCursor, options: Mapping[str, tuple[str, st
     return value
 
 
+def _parse_characters(cursor: TokenCursor, expected: str) -> str:
+    """Parse a string, which may give each character in hexadecimal, such as '0x7c'."""
+    text = cursor.parse_string(expected)
+    if _HEX_CHARACTERS.fullmatch(text):
+        return "".join(chr(int(digits, 16)) for digits in text.lower().split("0x")[1:])
+    return text
+
+
 def _parse_character(cursor: TokenCursor) -> str:
-    """Parse a string. NONE means the empty string."""
+    """Parse an ASCII character, or NONE, which is the empty string.
+
+    Raises:
+        StatementError: If the string has another length.
+    """
     if cursor.accept("NONE"):
         return ""
-    return cursor.parse_string("a string, or NONE,")
+    token = cursor.current
+    text = _parse_characters(cursor, "a character, or NONE,")
+    if len(text) > 1 or not text.isascii():
+        raise cursor.make_error(
+            f"Invalid character {token.source_text}. Give one ASCII character, such as ';' or '0x3b'",
+            token,
+        )
+    return text
+
+
+def _parse_field_delimiter(cursor: TokenCursor) -> str:
+    token = cursor.current
+    delimiter = _parse_character(cursor)
+    if not delimiter:
+        raise cursor.make_error(
+            "FIELD_DELIMITER = NONE is not supported. Use COPY with PARSER to read whole lines",
+            token,
+        )
+    return delimiter
 
 
 def _parse_texts(cursor: TokenCursor) -> list[str]:
@@ -711,8 +742,8 @@ def _parse_strip_outer_array(cursor: TokenCursor) -> bool:
 
 
 _CSV_OPTIONS: dict[str, Callable[[TokenCursor], Any]] = {
-    "FIELD_DELIMITER": _parse_character,
-    "RECORD_DELIMITER": lambda cursor: cursor.parse_string("the record delimiter"),
+    "FIELD_DELIMITER": _parse_field_delimiter,
+    "RECORD_DELIMITER": lambda cursor: _parse_characters(cursor, "the record delimiter"),
     "FIELD_OPTIONALLY_ENCLOSED_BY": _parse_character,
     "ESCAPE": _parse_character,
     "ESCAPE_UNENCLOSED_FIELD": _parse_character,
