@@ -79,11 +79,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run an action. The default action creates a point."""
+    from snowmelt.catalog.sql.cursor import format_suggestion
+
     action = _ACTIONS.get(options.action)
     if action is None:
         if options.place is not None:
             raise UserError(
                 f"Unknown action {options.action!r}. Valid actions: {', '.join(_ACTIONS)}."
+            )
+        suggestion = format_suggestion(options.action, _ACTIONS)
+        if suggestion and not Path(options.action).exists():
+            raise UserError(
+                f"Unknown action {options.action!r}.{suggestion} To back up into a new folder of this "
+                f"name, write ./{options.action}"
             )
         _reject_unused_options(options, "backup DEST")
         return _create_point(options)

@@ -55,6 +55,7 @@ def test_a_point_is_made_listed_verified_restored_and_expired(filled: Run, tmp_p
     ("words", "message"),
     [
         (["backup", "lst", "points"], "Unknown action 'lst'"),
+        (["backup", "lst"], "Did you mean list?"),
         (["backup", "list"], "requires the backup"),
         (["backup", "list", "nowhere"], "Backup not found: nowhere"),
         (["backup", "verify", "."], "requires --private-key"),
