@@ -133,6 +133,26 @@ def test_what_was_loaded_is_known_until_the_table_is_created_again(house: Lakeho
         assert load_history.find_loaded_files(connection, house.table().table_id, ["a.csv"]) == {}
 
 
+def test_a_pipe_remembers_what_it_loaded_into_tables_that_were_replaced(house: Lakehouse) -> None:
+    created_at = house.clock.now()
+    load = begin(house, stream="DEMO.PUBLIC.P")
+    done = result([written(house, load, 0, 10)], "a.csv", "b.csv")
+    commit_load(house.database, load, done, clock=house.clock)
+    load_numbers(house, 10, 10, "c.csv")
+    house.create(replace=True)
+    later = created_at + dt.timedelta(days=1)
+    with house.database.reading() as connection:
+        known = [
+            load_history.find_files_of_pipe(connection, pipe, since, ["a.csv", "c.csv", "d.csv"])
+            for pipe, since in [
+                ("DEMO.PUBLIC.P", created_at),
+                ("DEMO.PUBLIC.Q", created_at),
+                ("DEMO.PUBLIC.P", later),
+            ]
+        ]
+    assert known == [{LoadedFileKey("a.csv", 10, "tag"): load.load_id}, {}, {}]
+
+
 def test_offsets_move_with_the_rows_or_not_at_all(house: Lakehouse) -> None:
     load = begin(house)
     step = OffsetAdvance("S", "T", 0, None, 5)

@@ -20,12 +20,13 @@ def begin(
     name: TableName = NUMBERS,
     *,
     rejects: TableName | None = None,
+    stream: str | None = None,
     lease_s: float = 60.0,
 ) -> OpenLoad:
     """Start a load."""
     return begin_load(
         house.database,
-        LoadRequest(name, "COPY …", ROLE, rejects),
+        LoadRequest(name, "COPY …", ROLE, rejects, stream),
         warehouse_url=house.warehouse.url,
         clock=house.clock,
         lease_s=lease_s,
