@@ -21,7 +21,8 @@ import types
 from pathlib import Path
 from typing import Any, cast
 
-# Slow imports. Excludes numba, which few commands need.
+# Slow imports. Excludes numba, which few commands need, and DuckDB, which prints its leaks when a
+# process ends.
 _IMPORTED = (
     "fixtures.copy",
     "httpx",
@@ -32,7 +33,8 @@ _IMPORTED = (
     "snowmelt.cli.commands.replay",
     "snowmelt.cli.commands.serve",
     "snowmelt.server.lifecycle",
-    "snowmelt.spark.snowmelt_session",
+    "pyspark.sql",
+    "sqlglot",
     "snowmelt.table.table_reader",
 )
 _STATUS = struct.Struct("!i")
@@ -115,6 +117,8 @@ def _settle(wanted: dict[str, Any]) -> None:
     for file, place in zip(raised, wanted["places"], strict=True):
         os.dup2(file, place)
         os.close(file)
+    if os.environ.get("PYTHONUNBUFFERED"):
+        cast("Any", sys.stdout).reconfigure(line_buffering=True)
 
 
 def _become(command: list[str]) -> None:
