@@ -39,7 +39,8 @@ def make_class_archive() -> Path | None:
     archive = find_class_archive()
     java = find_system_java() or find_packaged_java()
     # The time of the last change of a file tells when it was installed. Packages set the other one.
-    installed_at = max(path.stat().st_ctime for path in (java / "release", Path(pyspark.__file__)))
+    programs = (java / "bin" / "java", Path(pyspark.__file__))
+    installed_at = max(path.stat().st_ctime for path in programs)
     if archive.exists() and archive.stat().st_mtime > installed_at:
         return None
     archive.parent.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.slow
 def test_a_jvm_of_spark_takes_its_classes_from_the_archive() -> None:
     make_class_archive()
     assert make_class_archive() is None, "made again"
+    with using_java():
+        assert make_class_archive() is None, "made again for the wrapper of the same Java"
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     options = f"{get_archive_options()} -Xlog:class+load"
     with using_java():
