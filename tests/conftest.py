@@ -89,7 +89,10 @@ collect_ignore = [] if os.environ.get("SNOWMELT_TEST_ENGINES") else ["engines"]
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Let Spark start sooner in a run of all tests: a hundred processes start it."""
-    if hasattr(session.config, "workerinput") or not session.config.option.numprocesses:
+    options = session.config.option
+    if hasattr(session.config, "workerinput") or not options.numprocesses:
+        return
+    if "not spark" in options.markexpr:
         return
     warming = subprocess.Popen(
         [sys.executable, "-m", "snowmelt", "warm"],
