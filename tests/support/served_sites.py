@@ -205,10 +205,15 @@ class ServedSites:
 
     def wait_until_followed(self) -> None:
         """Wait until a follower may be promoted."""
-        wait_until(
-            lambda: any(self.show(site)["promotable"] is True for site in self.sites),
-            "no site can be promoted",
-        )
+        try:
+            wait_until(
+                lambda: any(self.show(site)["promotable"] is True for site in self.sites),
+                "no site can be promoted",
+            )
+        except AssertionError as error:
+            shown = [f"{site.folder}: {self.show(site)}" for site in self.sites]
+            logs = [service.log[-3000:] for site in self.sites for service in site.services]
+            raise AssertionError("\n".join([str(error), *shown, *logs])) from error
 
     def wait_until_equal(self) -> None:
         """Wait until both sites have the same rows and tokens."""
