@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -63,9 +64,8 @@ def _record(archive: Path) -> None:
 
     from snowmelt.spark.session import local_session
 
-    spark = local_session(
-        "warm", java_options=f"-XX:ArchiveClassesAtExit={archive} {QUIET_ARCHIVE_OPTIONS}"
-    )
+    recording = shlex.quote(f"-XX:ArchiveClassesAtExit={archive}")
+    spark = local_session("warm", java_options=f"{recording} {QUIET_ARCHIVE_OPTIONS}")
     process = cast("Any", SparkContext._gateway).proc  # noqa: SLF001  PySpark has no public name
     rows = spark.range(1000).selectExpr(
         "id", "CAST(id AS STRING) AS name", "CAST(id AS DECIMAL(38, 2)) AS price", "now() AS sold"

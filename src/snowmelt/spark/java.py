@@ -117,7 +117,8 @@ def get_archive_options() -> str:
     archive = find_class_archive()
     if not archive.exists():
         return ""
-    return f"-XX:SharedArchiveFile={archive} {QUIET_ARCHIVE_OPTIONS}"
+    # Spark splits options as a shell does, and the path may contain blanks.
+    return f"{shlex.quote(f'-XX:SharedArchiveFile={archive}')} {QUIET_ARCHIVE_OPTIONS}"
 
 
 def wrap_java(runtime: Path, cache: Path | None = None) -> Path:
