@@ -39,9 +39,10 @@ def make_class_archive() -> Path | None:
     """
     archive = find_class_archive()
     java = find_system_java() or find_packaged_java()
-    # The time of the last change of a file tells when it was installed. Packages set the other one.
-    programs = (java / "bin" / "java", Path(pyspark.__file__))
-    installed_at = max(path.stat().st_ctime for path in programs)
+    # A folder tells when its files were installed. Files have times of their package, or share an inode
+    # with other environments.
+    folders = (java / "bin", Path(pyspark.__file__).parent)
+    installed_at = max(folder.stat().st_mtime for folder in folders)
     if archive.exists() and archive.stat().st_mtime > installed_at:
         return None
     archive.parent.mkdir(parents=True, exist_ok=True)
