@@ -28,7 +28,7 @@ from snowmelt.server.request_process import (
     RequestProcess,
     make_failure,
     serve_requests,
-    write_message,
+    write_response,
 )
 from snowmelt.wire.statements import StatementResponse, encode_rows
 
@@ -226,16 +226,14 @@ def run_queries(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -
             namespace=request.namespace,
             memory_bytes=settings.query_memory_bytes,
         )
-        write_message(
-            responses, msgspec.json.encode(_respond(engine, request, settings.query_rows))
-        )
+        write_response(responses, _respond(engine, request, settings.query_rows))
 
 
 def _respond(engine: DuckDBEngine, request: QueryRequest, max_rows: int) -> ProcessResponse:
     from snowmelt.query.plain_query import QueryColumnMissing, QueryNotPlain
 
     try:
-        return ProcessResponse(body=msgspec.Raw(_run_query(engine, request, max_rows)))
+        return ProcessResponse(_run_query(engine, request, max_rows))
     except QueryColumnMissing as raised:
         return make_failure(raised, request.handle)
     except QueryNotPlain as raised:

@@ -12,12 +12,13 @@ import os
 import queue
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import IO, cast
 
 import msgspec
 
 from snowmelt.config import Settings
-from snowmelt.errors import InternalError, SnowmeltError
+from snowmelt.errors import InternalError, ServiceBusy, SnowmeltError
 from snowmelt.server.child_process import start_child, stop_child
 
 _log = logging.getLogger("snowmelt.server")
@@ -34,22 +35,33 @@ class _Failure(msgspec.Struct):
     fields: dict[str, str]
 
 
+class ProcessEnded(Exception):
+    """A process ended before its response. `timed_out` is True if the time limit ended it."""
+
+    def __init__(self, *, timed_out: bool) -> None:
+        super().__init__("the process has ended")
+        self.timed_out = timed_out
+
+
 class ProcessResponse(msgspec.Struct, omit_defaults=True):
     """Response of a process: a body or an error."""
 
-    body: msgspec.Raw = msgspec.Raw(b"null")
+    body: bytes = b""
     failure: _Failure | None = None
 
     def get_body(self) -> bytes:
         """Return the body, or raise the error of the process."""
         failure = self.failure
         if failure is None:
-            return bytes(self.body)
+            return self.body
         kinds = [SnowmeltError]
         for kind in kinds:
             kinds.extend(kind.__subclasses__())
         found = next((kind for kind in kinds if kind.code == failure.code), InternalError)
         raise found(failure.message, **failure.fields)
+
+
+_response_decoder = msgspec.msgpack.Decoder(ProcessResponse)
 
 
 class RequestProcess:
@@ -79,7 +91,7 @@ class RequestProcess:
             write_message(self._requests, request)
         body = self._receive(timeout_s)
         if body is not None:
-            return msgspec.json.decode(body, type=ProcessResponse)
+            return _response_decoder.decode(body)
         self.stop()
         if not self.timed_out:
             _log.warning("%s ended with status %d", self._module, self._process.returncode)
@@ -115,6 +127,77 @@ class RequestProcess:
         self._process.kill()
 
 
+class RequestProcessPool:
+    """Processes of one module, one request at a time in each of them. Thread-safe.
+
+    `threads` has as many threads as there are processes. Call `request` there, so that waiting
+    requests do not occupy other threads.
+    """
+
+    def __init__(self, settings: Settings, module: str, size: int, thread_name: str) -> None:
+        self.threads = ThreadPoolExecutor(size, thread_name_prefix=thread_name)
+        self._settings = settings
+        self._module = module
+        self._lock = threading.Lock()
+        self._idle: list[RequestProcess] = []
+        self._busy: set[RequestProcess] = set()
+        self._closed = False
+
+    def request(self, request: bytes, timeout_s: float, *, start_allowance_s: float = 0.0) -> bytes:
+        """Send a request to an idle or a new process, and return the body of its response.
+
+        `start_allowance_s` is added to the time limit of the first request of a process.
+
+        Raises:
+            ServiceBusy: If the service is stopping.
+            ProcessEnded: If the process ended, or exceeded the time limit.
+            SnowmeltError: The error of the request.
+        """
+        process, is_new = self._take()
+        try:
+            response = process.request(request, timeout_s + (start_allowance_s if is_new else 0.0))
+        finally:
+            with self._lock:
+                self._busy.discard(process)
+                if process.is_running() and not self._closed:
+                    self._idle.append(process)
+        if response is None:
+            raise ProcessEnded(timed_out=process.timed_out)
+        return response.get_body()
+
+    def close(self) -> None:
+        """End the processes. Running requests fail."""
+        with self._lock:
+            self._closed = True
+            processes = [*self._idle, *self._busy]
+            self._idle.clear()
+        for process in processes:
+            process.kill()
+        self.threads.shutdown()
+        for process in processes:
+            process.stop()
+
+    def _take(self) -> tuple[RequestProcess, bool]:
+        """Return a process, and True if it is new. Prefers an idle one."""
+        found: RequestProcess | None = None
+        while found is None:
+            with self._lock:
+                if not self._idle:
+                    break
+                found = self._idle.pop()
+            if not found.is_running():
+                found.stop()
+                found = None
+        process = found or RequestProcess(self._settings, self._module)
+        with self._lock:
+            closed = self._closed
+            self._busy.add(process)
+        if closed:
+            process.stop()
+            raise ServiceBusy(reason="it is stopping")
+        return process, found is None
+
+
 def serve_requests(requests: IO[bytes], responses: IO[bytes]) -> Iterator[bytes]:
     """Yield the requests of a service until it ends or no request arrives for five minutes."""
     waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -148,6 +231,11 @@ def make_failure(error: Exception, what: str) -> ProcessResponse:
     while kind.__init__ is not SnowmeltError.__init__:
         kind = cast("type[SnowmeltError]", kind.__base__)
     return ProcessResponse(failure=_Failure(kind.code, str(error), fields))
+
+
+def write_response(stream: IO[bytes], response: ProcessResponse) -> None:
+    """Write a response."""
+    write_message(stream, msgspec.msgpack.encode(response))
 
 
 def write_message(stream: IO[bytes], body: bytes) -> None:

@@ -34,7 +34,7 @@ from snowmelt.server.request_process import (
     ProcessResponse,
     make_failure,
     serve_requests,
-    write_message,
+    write_response,
 )
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store_factory import open_store
@@ -68,11 +68,10 @@ def run_tasks(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> 
                 result = read_calls(settings, task)
             else:
                 result = run_replay(settings, database, task)
-            body = msgspec.json.encode(result, enc_hook=str)
-            response = ProcessResponse(body=msgspec.Raw(body))
+            response = ProcessResponse(msgspec.json.encode(result, enc_hook=str))
         except Exception as error:  # noqa: BLE001 - the process goes on
             response = make_failure(error, type(task).__name__)
-        write_message(responses, msgspec.json.encode(response))
+        write_response(responses, response)
 
 
 def run_select(settings: Settings, registry: BucketRegistry, task: SelectTask) -> SelectResult:

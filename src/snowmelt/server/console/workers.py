@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -18,7 +16,7 @@ from snowmelt.config import Settings
 from snowmelt.errors import ServiceBusy, StatementFailed
 from snowmelt.server.auth import Authenticator
 from snowmelt.server.console.sessions import OPEN_USER, Session
-from snowmelt.server.request_process import RequestProcess
+from snowmelt.server.request_process import ProcessEnded, RequestProcessPool
 
 _MODULE = "snowmelt.server.console.worker_process"
 _MAX_PROCESSES = 2
@@ -140,12 +138,8 @@ class ConsoleWorkers:
         self.url = ""
         self._settings = settings
         self._authenticator = authenticator
-        self._lock = threading.Lock()
-        self._idle: list[RequestProcess] = []
-        self._busy: set[RequestProcess] = set()
-        self._closed = False
         self._task_count = 0
-        self._threads = ThreadPoolExecutor(_MAX_PROCESSES, thread_name_prefix="console-worker")
+        self._pool = RequestProcessPool(settings, _MODULE, _MAX_PROCESSES, "console-worker")
 
     async def select(self, task: SelectTask) -> SelectResult:
         """Run a SELECT.
@@ -205,15 +199,7 @@ class ConsoleWorkers:
 
     def close(self) -> None:
         """End the processes. Running tasks fail."""
-        with self._lock:
-            self._closed = True
-            processes = [*self._idle, *self._busy]
-            self._idle.clear()
-        for process in processes:
-            process.kill()
-        self._threads.shutdown()
-        for process in processes:
-            process.stop()
+        self._pool.close()
 
     async def _run(self, request: bytes, timeout_s: float) -> bytes:
         loop = asyncio.get_running_loop()
@@ -226,45 +212,19 @@ class ConsoleWorkers:
         self._task_count += 1
         try:
             return await loop.run_in_executor(
-                self._threads, partial(self._request, request, timeout_s)
+                self._pool.threads, partial(self._request, request, timeout_s)
             )
         finally:
             self._task_count -= 1
 
     def _request(self, request: bytes, timeout_s: float) -> bytes:
-        process, is_new = self._take_process()
-        if is_new:
-            timeout_s += _FIRST_TASK_ALLOWANCE_S
         try:
-            response = process.request(request, timeout_s)
-        finally:
-            with self._lock:
-                self._busy.discard(process)
-                if process.is_running() and not self._closed:
-                    self._idle.append(process)
-        if response is None:
+            return self._pool.request(request, timeout_s, start_allowance_s=_FIRST_TASK_ALLOWANCE_S)
+        except ProcessEnded as error:
             reason = (
                 f"it was canceled after {timeout_s:g} s. Narrow it, for example by LIMIT or WHERE, or"
                 " run it in a terminal, which has no limit of time"
-                if process.timed_out
-                else ("its process was ended. The log has the reason")
+                if error.timed_out
+                else "its process was ended. The log has the reason"
             )
-            raise StatementFailed(reason=reason)
-        return response.get_body()
-
-    def _take_process(self) -> tuple[RequestProcess, bool]:
-        """Return a process, and True if it is new. Prefers an idle one."""
-        with self._lock:
-            found = self._idle.pop() if self._idle else None
-        if found is not None and not found.is_running():
-            found.stop()
-            found = None
-        is_new = found is None
-        process = found or RequestProcess(self._settings, _MODULE)
-        with self._lock:
-            closed = self._closed
-            self._busy.add(process)
-        if closed:
-            process.stop()
-            raise ServiceBusy(reason="it is stopping")
-        return process, is_new
+            raise StatementFailed(reason=reason) from None

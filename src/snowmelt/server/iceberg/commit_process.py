@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import IO
 
 import msgspec
 
 from snowmelt.config import Settings
-from snowmelt.errors import ServiceBusy, UnknownOutcome
+from snowmelt.errors import UnknownOutcome
 from snowmelt.server.request_process import (
+    ProcessEnded,
     ProcessResponse,
-    RequestProcess,
+    RequestProcessPool,
     make_failure,
     serve_requests,
-    write_message,
+    write_response,
 )
 
 _MODULE = "snowmelt.server.iceberg.commit_process"
@@ -35,16 +34,11 @@ class CommitMessage(msgspec.Struct):
 
 
 class CommitProcesses:
-    """Runs commits in as many processes as `threads` has. Thread-safe. Blocks until the commit ends."""
+    """Runs commits in at most two processes. Thread-safe. Call `run` in `threads`: it blocks."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._lock = threading.Lock()
-        # Other commits wait here, so that they do not occupy the threads that handle loads.
-        self.threads = ThreadPoolExecutor(_MAX_PROCESSES, thread_name_prefix="engine-commit")
-        self._idle: list[RequestProcess] = []
-        self._running: set[RequestProcess] = set()
-        self._closed = False
+        self._pool = RequestProcessPool(settings, _MODULE, _MAX_PROCESSES, "engine-commit")
+        self.threads = self._pool.threads
 
     def run(self, message: CommitMessage) -> None:
         """Run a commit.
@@ -53,44 +47,16 @@ class CommitProcesses:
             ServiceBusy: If the service is stopping.
             UnknownOutcome: If the process ended during the commit.
         """
-        process = self._take()
-        response = process.request(msgspec.json.encode(message), _TIMEOUT_S)
-        with self._lock:
-            self._running.discard(process)
-            if response is not None and not self._closed:
-                self._idle.append(process)
-        if response is None:
+        try:
+            self._pool.request(msgspec.json.encode(message), _TIMEOUT_S)
+        except ProcessEnded:
             raise UnknownOutcome(
                 "The process of the commit has ended. Load the table to see whether it has the rows."
-            )
-        response.get_body()
+            ) from None
 
     def close(self) -> None:
         """Stop the processes."""
-        with self._lock:
-            self._closed = True
-            idle, running = list(self._idle), list(self._running)
-            self._idle.clear()
-        for process in running:
-            process.kill()
-        self.threads.shutdown()
-        for process in idle:
-            process.stop()
-
-    def _take(self) -> RequestProcess:
-        with self._lock:
-            if self._closed:
-                raise ServiceBusy(reason="it is stopping")
-            while self._idle:
-                process = self._idle.pop()
-                if process.is_running():
-                    self._running.add(process)
-                    return process
-                process.stop()
-        process = RequestProcess(self._settings, _MODULE)
-        with self._lock:
-            self._running.add(process)
-        return process
+        self._pool.close()
 
 
 def run_commits(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> None:
@@ -112,7 +78,7 @@ def run_commits(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -
             response = ProcessResponse()
         except Exception as error:  # noqa: BLE001 - the service goes on
             response = make_failure(error, f"commit of snapshot {commit.snapshot_id}")
-        write_message(responses, msgspec.json.encode(response))
+        write_response(responses, response)
 
 
 if __name__ == "__main__":
