@@ -132,6 +132,17 @@ class ReadResponse(msgspec.Struct):
     content: bytes = b""
 
 
+class ExportRequest(msgspec.Struct):
+    """Request of a follower, from the service to its export process.
+
+    `path` is the path of the route, and `response` the response to a pull without its changes.
+    """
+
+    path: str
+    body: bytes
+    response: PullResponse | None = None
+
+
 class TableHeader(msgspec.Struct, array_like=True, tag="table"):
     """First frame of a table. The frames up to the next header belong to the table."""
 

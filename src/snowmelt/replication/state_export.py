@@ -59,7 +59,7 @@ _SLOTS = model.replica_slots
 
 
 class StateSource:
-    """Handler of requests from followers."""
+    """Source of states for followers. `confirm` and `export` may run in different processes."""
 
     def __init__(self, source: BackupSource) -> None:
         self._source = source
@@ -82,11 +82,10 @@ class StateSource:
                 or _has_unnumbered_changes(connection)
             )
 
-    def respond(self, request: PullRequest) -> tuple[PullResponse, BinaryIO | None]:
-        """Record the follower's confirmed state, and export the next state.
+    def confirm(self, request: PullRequest) -> PullResponse:
+        """Record the follower's confirmed state, and begin the next state.
 
-        Returns the response and a file with its content, which the caller must close. The file is
-        None if the response contains the content or has none.
+        If the response has changes, `export` must add them.
 
         Raises:
             UserError: If the group does not allow the site.
@@ -107,21 +106,27 @@ class StateSource:
                 )
                 return PullResponse(
                     role=group.role, epoch=group.epoch, group=group.name, handed_over=is_heir
-                ), None
+                )
             failover_groups.require_known_sites(group.settings, request.site)
             if request.epoch > group.epoch:
                 failover_groups.require_failover(group, request.site)
                 # The follower was promoted, so this site must stop being the primary.
                 failover_groups.fence(connection, request.url)
-                return PullResponse(role=SiteRole.FENCED, epoch=group.epoch, group=group.name), None
+                return PullResponse(role=SiteRole.FENCED, epoch=group.epoch, group=group.name)
             response = self._begin_state(connection, group, request)
             failpoints.hit_failpoint(Failpoint.REPLICA_CONFIRMED)
         if response.handed_over:
             failpoints.hit_failpoint(Failpoint.REPLICA_RESIGNED)
         elif request.closes:
             failpoints.hit_failpoint(Failpoint.REPLICA_CLOSED)
-        if request.keeps or response.handed_over:
-            return response, None
+        return response
+
+    def export(self, request: PullRequest, response: PullResponse) -> BinaryIO | None:
+        """Add the changes to a response that has some.
+
+        Returns a file with the content, which the caller must close, or None if the response
+        contains it.
+        """
         file = cast("BinaryIO", tempfile.SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115 - the caller closes it
         try:
             with self._source.database.reading() as connection:
@@ -134,8 +139,8 @@ class StateSource:
             file.seek(0)
             response.content = file.read()
             file.close()
-            return response, None
-        return response, file
+            return None
+        return file
 
     def _begin_state(
         self, connection: sa.Connection, group: FailoverGroup, request: PullRequest

@@ -125,6 +125,7 @@ class ServiceComponents:
         self.decoder_pool.close()
         self.queries.close()
         self.engine_commits.close()
+        self.replication.close()
         self.iceberg_threads.shutdown()
         self.threads.shutdown()
         self.database.close()

@@ -1,7 +1,7 @@
 """Child processes of a service that handle one request after another.
 
 Requests and responses are length-prefixed messages on standard input and output. An idle process
-runs for five more minutes, because a start takes more than a second.
+runs on for a while, five minutes by default, because a start takes more than a second.
 """
 
 from __future__ import annotations
@@ -198,8 +198,10 @@ class RequestProcessPool:
         return process, found is None
 
 
-def serve_requests(requests: IO[bytes], responses: IO[bytes]) -> Iterator[bytes]:
-    """Yield the requests of a service until it ends or no request arrives for five minutes."""
+def serve_requests(
+    requests: IO[bytes], responses: IO[bytes], *, idle_s: float = _IDLE_S
+) -> Iterator[bytes]:
+    """Yield the requests of a service until it ends or no request arrives for `idle_s` seconds."""
     waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def receive() -> None:
@@ -212,7 +214,7 @@ def serve_requests(requests: IO[bytes], responses: IO[bytes]) -> Iterator[bytes]
     write_message(responses, _READY)
     while True:
         try:
-            yield waiting.get(timeout=_IDLE_S)
+            yield waiting.get(timeout=idle_s)
         except queue.Empty:
             # Exit directly: a normal exit would abort, because the reading thread holds the
             # stream's lock.

@@ -334,7 +334,7 @@ def test_a_state_whose_objects_are_gone_is_not_applied(two_sites: TwoSites) -> N
     house.create()
     two_sites.synchronize()
     house.put(numbers(0, 10), token="10")
-    response, _ = two_sites.first.states.respond(two_sites.second.make_request())
+    response, _ = two_sites.first.respond(two_sites.second.make_request())
     house.migrate()
     house.collect(0.0)
     with pytest.raises(ObjectRemoved):
@@ -350,7 +350,7 @@ def test_a_state_is_applied_once_and_in_order(two_sites: TwoSites) -> None:
     two_sites.synchronize()
     house.put(numbers(0, 10), token="10")
     first, second = two_sites.first, two_sites.second
-    late, _ = first.states.respond(second.make_request())
+    late, _ = first.respond(second.make_request())
     second.copy_objects(first, late, io.BytesIO(late.content))
     house.put(numbers(10, 10), token="20")
     two_sites.synchronize()
@@ -372,7 +372,7 @@ def test_a_process_that_lost_the_lease_of_its_site_applies_nothing(two_sites: Tw
         return found
 
     slow = acquire("slow")
-    response, _ = first.states.respond(second.make_request())
+    response, _ = first.respond(second.make_request())
     content = io.BytesIO(response.content)
     second.copy_objects(first, response, content)
     # Another process of the site follows meanwhile, and confirms a token.
@@ -394,7 +394,7 @@ def test_tables_exchange_their_names_however_far_apart_their_rows_are(two_sites:
     two_sites.synchronize()
     for names in (("a", "c"), ("b", "a"), ("c", "b")):
         run(first, "ALTER TABLE d.public.{} RENAME TO d.public.{}".format(*names))
-    response, _ = first.states.respond(second.make_request())
+    response, _ = first.respond(second.make_request())
     # Each row in a frame of its own, as the rows of a large state are in several.
     content = io.BytesIO()
     count = 0
@@ -410,7 +410,7 @@ def test_tables_exchange_their_names_however_far_apart_their_rows_are(two_sites:
 
 def test_a_cut_state_is_not_applied(two_sites: TwoSites) -> None:
     two_sites.first.house.create()
-    response, _ = two_sites.first.states.respond(two_sites.second.make_request())
+    response, _ = two_sites.first.respond(two_sites.second.make_request())
     for size in (0, 5, len(response.content) // 2, len(response.content) - 1):
         with pytest.raises(EOFError):
             two_sites.second.apply(response, io.BytesIO(response.content[:size]))
@@ -421,7 +421,7 @@ def test_a_promoted_site_takes_no_state_of_the_old_primary(two_sites: TwoSites) 
     two_sites.first.house.create()
     two_sites.synchronize()
     run(two_sites.first, "CREATE DATABASE late")
-    response, _ = two_sites.first.states.respond(two_sites.second.make_request())
+    response, _ = two_sites.first.respond(two_sites.second.make_request())
     run(two_sites.second, "ALTER FAILOVER GROUP g PRIMARY")
     with pytest.raises(StateUnusable, match="promoted"):
         two_sites.second.apply(response, io.BytesIO(response.content))
@@ -429,7 +429,7 @@ def test_a_promoted_site_takes_no_state_of_the_old_primary(two_sites: TwoSites) 
 
 def test_a_state_writes_no_table_that_each_site_has_of_its_own(two_sites: TwoSites) -> None:
     two_sites.first.house.create()
-    response, _ = two_sites.first.states.respond(two_sites.second.make_request())
+    response, _ = two_sites.first.respond(two_sites.second.make_request())
     forged = io.BytesIO()
     write_frame(forged, TableHeader("failover_groups", ("name", "role"), None))
     write_frame(forged, TableRows([["G", "primary"]]))
@@ -480,7 +480,7 @@ def test_what_was_reported_before_the_protection_is_in_the_state_that_a_promotio
     # Reported at once, because the follower has not confirmed its first state yet.
     first.house.put(numbers(0, 10), token="10")
     assert read_reported(first) is None
-    response, _ = first.states.respond(second.make_request())
+    response, _ = first.respond(second.make_request())
     reported = read_reported(first)
     assert reported is not None
     assert reported.offset_token == "10"
@@ -642,7 +642,7 @@ def test_an_interrupted_switch_is_completed_by_the_next_request(two_sites: TwoSi
     run(second, "ALTER FAILOVER GROUP g PRIMARY PLANNED")
     # The answer that hands over is lost.
     while True:
-        response, _ = first.states.respond(second.make_request())
+        response, _ = first.respond(second.make_request())
         if response.handed_over:
             break
         second.pull(first)
@@ -656,7 +656,7 @@ def test_a_primary_that_was_left_in_a_switch_accepts_writes_again(two_sites: Two
     first.house.create()
     two_sites.synchronize()
     run(second, "ALTER FAILOVER GROUP g PRIMARY PLANNED")
-    first.states.respond(second.make_request())
+    first.respond(second.make_request())
     assert first.group.role == "closing"
     with pytest.raises(SiteReadOnly):
         run(first, "CREATE DATABASE x")

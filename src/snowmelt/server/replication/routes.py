@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -20,15 +19,11 @@ from snowmelt.catalog.security.access_control import has_account_privilege, reso
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.clock import Clock
 from snowmelt.config import Settings
-from snowmelt.errors import (
-    InternalError,
-    ObjectMissing,
-    PrivilegeMissing,
-    SnowmeltError,
-)
+from snowmelt.errors import PrivilegeMissing, ServiceBusy, SnowmeltError
 from snowmelt.schema.types import to_display_name
 from snowmelt.server.error_responses import ServerResponse
 from snowmelt.server.middleware import AuthenticatedRequest, PostRoute
+from snowmelt.server.request_process import ProcessEnded, RequestProcessPool
 from snowmelt.server.streaming_routes import decode_message
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import Store
@@ -38,21 +33,31 @@ from snowmelt.wire.sites import (
     READ_BLOBS_PATH,
     READ_PATH,
     STATE_PATH,
-    STATES_FOLDER,
     SiteState,
 )
 
 if TYPE_CHECKING:
-    from snowmelt.backup.creation import BackupSource
+    from snowmelt.replication.protocol import PullRequest, PullResponse
     from snowmelt.replication.state_export import StateSource
 
-_BLOCK_BYTES = 1 << 20
 _MAX_WAIT_S = 10.0
 _POLL_S = 0.05
+_EXPORT_MODULE = "snowmelt.server.replication.export_process"
+_EXPORT_PROCESSES = 2
+# The whole state of a large catalog takes minutes.
+_EXPORT_TIMEOUT_S = 3600.0
+
+_Result = TypeVar("_Result")
+
+
+class _ContentPath(msgspec.Struct):
+    """The field of `PullResponse` that the service reads."""
+
+    content_path: str | None = None
 
 
 class ReplicationRoutes:
-    """Handlers of the requests of other sites. Blocking work runs in threads."""
+    """Handlers of the requests of other sites. Blocking work runs in threads and processes."""
 
     def __init__(
         self,
@@ -72,7 +77,8 @@ class ReplicationRoutes:
         self._clock = clock
         self._threads = threads
         self._lock = threading.Lock()
-        self._states: tuple[BackupSource, StateSource] | None = None
+        self._exports = RequestProcessPool(settings, _EXPORT_MODULE, _EXPORT_PROCESSES, "export")
+        self._states: StateSource | None = None
         # Paths in the stage of states that followers read in ranges, by site.
         self._contents: dict[str, str] = {}
 
@@ -91,16 +97,20 @@ class ReplicationRoutes:
 
     async def read(self, call: AuthenticatedRequest) -> ServerResponse:
         """Return a range of an object or of a state."""
-        return await self._respond(self._run(partial(self._read, call)))
+        return await self._respond(self._read(call, READ_PATH))
 
     async def read_blobs(self, call: AuthenticatedRequest) -> ServerResponse:
         """Return whole blobs."""
-        return await self._respond(self._run(partial(self._read_blobs, call)))
+        return await self._respond(self._read(call, READ_BLOBS_PATH))
 
     async def describe_site(self, call: AuthenticatedRequest) -> ServerResponse:
         """Return the role and the epoch of this site."""
         del call
         return await self._respond(self._run(self._describe))
+
+    def close(self) -> None:
+        """Stop the export processes."""
+        self._exports.close()
 
     async def _respond(self, work: Awaitable[bytes]) -> ServerResponse:
         try:
@@ -109,93 +119,59 @@ class ReplicationRoutes:
             body = {"error": error.code, "message": str(error)}
             return ServerResponse(error.status, msgspec.json.encode(body))
 
-    async def _run(self, work: Callable[[], bytes]) -> bytes:
+    async def _run(self, work: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def _pull(self, call: AuthenticatedRequest) -> bytes:
         from snowmelt.replication.protocol import PullRequest
 
         request = decode_message(call.body, PullRequest)
+        await self._run(partial(self._require_privilege, call))
+        states = await self._run(self._open)
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._threads, self._require_privilege, call)
-        states = await loop.run_in_executor(self._threads, self._open)
         until = loop.time() + min(request.wait_s, _MAX_WAIT_S)
-        while not await loop.run_in_executor(self._threads, states.has_news, request):
+        while not await self._run(partial(states.has_news, request)):
             if loop.time() >= until:
                 break
             await asyncio.sleep(_POLL_S)
-
-        def respond() -> bytes:
-            response, file = states.respond(request)
-            if not request.keeps:
-                # The follower has read its previous state, so delete the file of that state.
-                self._delete_content(request.site)
-            if file is not None:
-                response.content_path = self._keep(request.site, file)
+        response = await self._run(partial(self._confirm, states, request))
+        if not response.has_changes:
             return msgspec.msgpack.encode(response)
-
-        return await loop.run_in_executor(self._threads, respond)
-
-    def _delete_content(self, site: str) -> None:
-        with self._lock:
-            path = self._contents.pop(site, None)
+        body = await self._export(PULL_PATH, call, response)
+        path = msgspec.msgpack.decode(body, type=_ContentPath).content_path
         if path is not None:
-            self._stage.delete(path)
+            with self._lock:
+                self._contents[request.site] = path
+        return body
 
-    def _keep(self, site: str, file: BinaryIO) -> str:
-        """Write a state to the stage, where all services of this site can read it."""
-        path = f"{STATES_FOLDER}/{secrets.token_hex(16)}"
-        writer = self._stage.open_writer(path)
+    def _confirm(self, states: StateSource, request: PullRequest) -> PullResponse:
+        response = states.confirm(request)
+        if not request.keeps:
+            # The follower has read its previous state, so delete the file of that state.
+            with self._lock:
+                path = self._contents.pop(request.site, None)
+            if path is not None:
+                self._stage.delete(path)
+        return response
+
+    async def _read(self, call: AuthenticatedRequest, path: str) -> bytes:
+        await self._run(partial(self._require_privilege, call))
+        return await self._export(path, call)
+
+    async def _export(
+        self, path: str, call: AuthenticatedRequest, response: PullResponse | None = None
+    ) -> bytes:
+        """Run a request in an export process. `response` is the response to a pull so far."""
+        from snowmelt.replication.protocol import ExportRequest
+
+        message = msgspec.msgpack.encode(ExportRequest(path, call.body, response))
+        request = partial(self._exports.request, message, _EXPORT_TIMEOUT_S)
         try:
-            with file:
-                file.seek(0)
-                while block := file.read(_BLOCK_BYTES):
-                    writer.write(block)
-            writer.finish()
-        finally:
-            writer.abort()
-        with self._lock:
-            self._contents[site] = path
-        return path
-
-    def _read(self, call: AuthenticatedRequest) -> bytes:
-        from snowmelt.replication.protocol import READ_BYTES, ReadRequest, ReadResponse
-
-        request = decode_message(call.body, ReadRequest)
-        self._require_privilege(call)
-        length = max(min(request.length, READ_BYTES), 0)
-        offset = max(request.offset, 0)
-        self._open()
-        if self._states is None:
-            raise InternalError("The routes of replication have no source.")
-        store = self._states[0].get_store(request.store)
-        found = store.head(request.path)
-        if found is None:
-            return msgspec.msgpack.encode(ReadResponse(-1))
-        try:
-            content = store.get_range(request.path, offset, length) if length else b""
-        except ObjectMissing:
-            return msgspec.msgpack.encode(ReadResponse(-1))
-        return msgspec.msgpack.encode(ReadResponse(found.size, content))
-
-    def _read_blobs(self, call: AuthenticatedRequest) -> bytes:
-        from snowmelt.replication.protocol import READ_BYTES, ReadBlobsRequest, ReadBlobsResponse
-
-        request = decode_message(call.body, ReadBlobsRequest)
-        self._require_privilege(call)
-        contents: list[bytes | None] = []
-        remaining = READ_BYTES
-        for path in request.paths:
-            if remaining <= 0:
-                break
-            try:
-                content = self._stage.get(path)
-            except ObjectMissing:
-                contents.append(None)
-            else:
-                remaining -= len(content)
-                contents.append(content)
-        return msgspec.msgpack.encode(ReadBlobsResponse(contents))
+            return await asyncio.get_running_loop().run_in_executor(self._exports.threads, request)
+        except ProcessEnded:
+            raise ServiceBusy(
+                reason="the process that exports states has ended. The log has the reason"
+            ) from None
 
     def _describe(self) -> bytes:
         with self._database.reading() as connection:
@@ -220,16 +196,14 @@ class ReplicationRoutes:
 
         with self._lock:
             if self._states is None:
-                source = BackupSource(
-                    self._database,
-                    self._stage,
-                    self._warehouse,
-                    LocalStore(self._settings.objects_dir),
-                    self._keyring,
-                    self._clock,
+                objects = LocalStore(self._settings.objects_dir)
+                self._states = StateSource(
+                    BackupSource(
+                        *(self._database, self._stage, self._warehouse),
+                        *(objects, self._keyring, self._clock),
+                    )
                 )
-                self._states = (source, StateSource(source))
-            return self._states[1]
+            return self._states
 
     def _require_privilege(self, call: AuthenticatedRequest) -> None:
         with self._database.reading() as connection:
