@@ -175,6 +175,7 @@ def test_columns_come_from_all_records_of_the_named_file(tmp_path: Path) -> None
         path.write_text("".join(f"{json.dumps(each)}\n" for each in records))
         wanted = {key.upper(): "NUMBER(38,0)" for each in records for key in each}
         assert dict(infer(f"COPY t FROM '{path}' PARSER JSON()")) == wanted
+    path = tmp_path / "unnamed.json"
     path.write_text('{"": 1, "b": 2}\n')
     with pytest.raises(LoadFailed, match="non-record JSON"):
         infer(f"COPY t FROM '{path}' PARSER JSON()")
