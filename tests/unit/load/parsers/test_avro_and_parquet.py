@@ -6,7 +6,6 @@ import datetime as dt
 import http.server
 import io
 import json
-import struct
 import threading
 from decimal import Decimal
 from typing import Any
@@ -20,6 +19,7 @@ import pytest
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.parsers import definition
 from snowmelt.schema.types import Column, LogicalType, TableSchema
+from support.int96_parquet import int96_parquet
 from support.parser_runs import load, load_records
 from support.phases import built
 
@@ -358,30 +358,14 @@ def test_the_lowest_count_of_nanoseconds_does_not_wrap_around(zone: str | None) 
     assert rows == [(dt.datetime(1677, 9, 21, 0, 12, 43, 145_224), 193)]
 
 
-@pytest.mark.parametrize("nanoseconds", [0, 1])
-def test_int96_timestamps_are_exact_in_all_years_or_fail(nanoseconds: int) -> None:
-    times = pa.array([nanoseconds, 1], pa.timestamp("ns"))
-    options: Any = {"use_dictionary": False, "compression": "none", "write_statistics": False}
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"c": times}), sink, use_deprecated_int96_timestamps=True, **options)
+def test_int96_timestamps_are_exact_in_all_years_or_fail() -> None:
     schema = TableSchema(1, (Column("C", LogicalType.TIMESTAMP_NTZ, 1, scale=9),))
-    assert load("parquet", sink.getvalue(), schema)[0] == [
-        (dt.datetime(1970, 1, 1), nanoseconds),
-        (dt.datetime(1970, 1, 1), 1),
-    ]
-    # Arrow cannot write other years, so replace the days: nanoseconds of a day, and a Julian day.
-    new = b""
-    for each, day in ((nanoseconds, dt.date(9999, 12, 31)), (3_000, dt.date(1, 1, 1))):
-        new += struct.pack("<qi", each, day.toordinal() + 1_721_425)
-    old = struct.pack("<qiqi", nanoseconds, 2_440_588, 1, 2_440_588)
-    data = sink.getvalue().replace(old, new)
-    assert data != sink.getvalue()
-    if nanoseconds:
-        with pytest.raises(PhaseFailed, match="nanoseconds that would be lost"):
-            load("parquet", data, schema)
-    else:
-        rows, _ = load("parquet", data, schema)
-        assert rows == [(dt.datetime(9999, 12, 31), 0), (dt.datetime(1, 1, 1, 0, 0, 0, 3), 0)]
+    first, epoch, last = dt.date(1, 1, 1), dt.date(1970, 1, 1), dt.date(9999, 12, 31)
+    assert load("parquet", int96_parquet([(epoch, 1)]), schema)[0] == [(dt.datetime(1970, 1, 1), 1)]
+    rows, _ = load("parquet", int96_parquet([(last, 0), (first, 3_000)]), schema)
+    assert rows == [(dt.datetime(9999, 12, 31), 0), (dt.datetime(1, 1, 1, 0, 0, 0, 3), 0)]
+    with pytest.raises(PhaseFailed, match="nanoseconds that would be lost"):
+        load("parquet", int96_parquet([(last, 0), (epoch, 1)]), schema)
 
 
 def test_nanoseconds_of_times_are_kept_beside_a_rejected_row() -> None:
