@@ -23,7 +23,6 @@ from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
 
-TABLE = TableName("DEMO", "PUBLIC", "T")
 PIPE = "CREATE PIPE demo.public.p AUTO_INGEST = TRUE AS COPY t FROM '{}/*' DELIMITER ','"
 QUICK: dict[str, Any] = {"file_batch_age_s": 0.1}
 
@@ -34,6 +33,7 @@ class Arriving:
     def __init__(self, service: ServiceProcess, folder: Path) -> None:
         self.service = service
         self.folder = folder
+        self.schema = "PUBLIC"
         folder.mkdir()
 
     def put(self, name: str, content: str) -> None:
@@ -43,7 +43,7 @@ class Arriving:
         part.rename(self.folder / name)
 
     def status(self) -> dict[str, Any]:
-        result = self.service.sql("SELECT SYSTEM$PIPE_STATUS('demo.public.p')")
+        result = self.service.sql(f"SELECT SYSTEM$PIPE_STATUS('demo.{self.schema}.p')")
         found: dict[str, Any] = json.loads(str(result.rows[0][0]))
         return found
 
@@ -67,7 +67,8 @@ class Arriving:
         try:
             keyring = KeyRing(load_master_key(settings.keys_dir))
             stage = open_store(settings.stage_url)
-            rows = read_table(database, keyring, stage, TABLE, ("ID",))
+            table = TableName("DEMO", self.schema, "T")
+            rows = read_table(database, keyring, stage, table, ("ID",))
         finally:
             database.close()
         return sorted(int(row["ID"]) for row in rows.to_pylist())
@@ -111,22 +112,34 @@ def test_a_pipe_loads_what_appears_and_shows_what_it_does(arriving: Arriving) ->
     arriving.put("5.csv", "5,e,\n")
     status = arriving.wait(lambda status: status["executionState"] == "STALLED_EXECUTION_ERROR")
     assert "DEMO.PUBLIC.T" in status["error"]
+    arriving.kill_worker()
     service.sql("ALTER TABLE demo.public.away RENAME TO demo.public.t")
     service.sql("ALTER PIPE demo.public.p REFRESH")
     arriving.wait(lambda status: str(status["lastIngestedFilePath"]).endswith("5.csv"))
     assert arriving.read_ids() == [1, 3, 4, 5]
 
-    # The pipe remembers what it loaded into the table before.
-    service.sql("TRUNCATE TABLE demo.public.t")
-    arriving.kill_worker()
+    assert arriving.status()["executionState"] == "RUNNING"
+
+    # A pipe goes on after its schema was renamed.
+    service.sql("ALTER SCHEMA demo.public RENAME TO demo.moved")
+    arriving.schema = "MOVED"
     arriving.put("6.csv", "6,f,\n")
     arriving.wait(lambda status: str(status["lastIngestedFilePath"]).endswith("6.csv"))
-    assert arriving.read_ids() == [6]
+    assert arriving.read_ids() == [1, 3, 4, 5, 6]
+
+    # The pipe remembers what it loaded into the table before, also under its former name.
+    service.sql("TRUNCATE TABLE demo.moved.t")
+    arriving.kill_worker()
+    arriving.put("7.csv", "7,g,\n")
+    arriving.wait(lambda status: str(status["lastIngestedFilePath"]).endswith("7.csv"))
+    assert arriving.read_ids() == [7]
+    service.sql("ALTER SCHEMA demo.moved RENAME TO demo.public")
+    arriving.schema = "PUBLIC"
     service.sql("DROP PIPE demo.public.p")
     with pytest.raises(PipeNotFound):
         arriving.status()
     service.sql(PIPE.format(arriving.folder))
-    arriving.wait(lambda _: arriving.read_ids() == [1, 3, 4, 5, 6])
+    arriving.wait(lambda _: arriving.read_ids() == [1, 3, 4, 5, 6, 7])
 
 
 def test_what_a_pipe_cannot_load_is_refused_when_it_is_created(

@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.orc as po
+import pyarrow.parquet as pq
 
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.errors import LoadFailed, LoadRefused, PhaseFailed
@@ -50,6 +51,15 @@ _NANOSECONDS = r"\.\d{6}\d*[1-9]"
 # Numbers of at most this many digits are exact as a double.
 _EXACT_DIGITS = 15
 _FETCHED_ROWS = 10_000
+# DuckDB's defaults add columns for folders like `day=5`, infer from the first 20,480 records, and
+# infer one column of maps for objects with many or rare keys.
+_READ_OPTIONS = {"hive_partitioning": "false"}
+_SAMPLE_OPTIONS = {"sample_size": "-1"}
+_JSON_OPTIONS = {
+    "records": "'true'",
+    "map_inference_threshold": "-1",
+    "field_appearance_threshold": "0",
+}
 
 INFERRED_COLUMNS = ("column_name", "type", "nullable", "expression", "filenames", "order_id")
 _NUMBER = re.compile(r"NUMBER\((\d+),(\d+)\)")
@@ -203,12 +213,15 @@ def _describe(path: str, parser: str, statement: CopyStatement) -> tuple[Inferre
     with duckdb.connect() as connection:
         source = _format_call(function, path, options)
         rows = connection.sql(f"DESCRIBE SELECT * FROM {source}").fetchall()
+        if function == "read_parquet":
+            return tuple(
+                InferredColumn(_make_name(name), _fit_to_parquet(_to_sql_type(kind), field.type))
+                for (name, kind, *_), field in zip(rows, pq.read_schema(path), strict=True)
+            )
         return tuple(
             InferredColumn(
                 _make_name(name),
-                _to_sql_type(kind)
-                if function == "read_parquet"
-                else _fit_to_texts(
+                _fit_to_texts(
                     _to_sql_type(kind),
                     path,
                     name,
@@ -222,7 +235,9 @@ def _describe(path: str, parser: str, statement: CopyStatement) -> tuple[Inferre
 
 def _format_call(function: str, path: str, options: dict[str, str]) -> str:
     given = "".join(f", {name} = {value}" for name, value in options.items())
-    return f"{function}({_quote(path)}{given})"
+    # DuckDB reads a path as a pattern.
+    escaped = re.sub(r"[*?\[]", r"[\g<0>]", path)
+    return f"{function}({_quote(escaped)}{given})"
 
 
 def _format_text_call(function: str, path: str, options: dict[str, str], column: str) -> str:
@@ -231,6 +246,16 @@ def _format_text_call(function: str, path: str, options: dict[str, str], column:
         more = {"all_varchar": "true", "ignore_errors": "true"}
         return _format_call(function, path, options | more)
     return _format_call("read_json", path, {"columns": f"{{{_quote(column)}: 'JSON'}}"})
+
+
+def _fit_to_parquet(sql_type: str, kind: pa.DataType) -> str:
+    """Return `sql_type`, or the type for values that DuckDB would change and COPY does not."""
+    if pa.types.is_decimal(kind) and kind.precision > _MAX_DIGITS:
+        return "VARCHAR"
+    if sql_type == "TIMESTAMP_NTZ(6)" and kind.unit == "ns":
+        # INT96.
+        return "TIMESTAMP_NTZ(9)"
+    return sql_type
 
 
 def _fit_to_texts(
@@ -298,9 +323,9 @@ def _list_columns(table: pa.Table) -> tuple[InferredColumn, ...]:
 def _choose_reader(parser: str, statement: CopyStatement) -> tuple[str, dict[str, str]]:
     """Return the DuckDB function and options that correspond to a parser."""
     if parser == "PARQUET":
-        return "read_parquet", {}
+        return "read_parquet", _READ_OPTIONS
     if parser in {"JSON", "FJSONPARSER"}:
-        return "read_json_auto", {}
+        return "read_json_auto", _READ_OPTIONS | _SAMPLE_OPTIONS | _JSON_OPTIONS
     if parser not in {"DELIMITED", "CSV", "FCSVPARSER", "COPYINTOCSV"}:
         raise LoadRefused(
             what=f"Inference of columns for parser {parser}",
@@ -314,6 +339,8 @@ def _choose_reader(parser: str, statement: CopyStatement) -> tuple[str, dict[str
     has_names = by_name or skip > 0
     default = "|" if parser == "DELIMITED" else ","
     options = {
+        **_READ_OPTIONS,
+        **_SAMPLE_OPTIONS,
         "delim": _quote(str(parameters.get("delimiter", default))),
         "header": str(has_names).lower(),
         "skip": str(max(skip - (0 if by_name else 1), 0)),
@@ -333,10 +360,12 @@ def _make_name(name: str) -> str:
 
 
 def _to_sql_type(kind: str) -> str:
+    if kind.endswith("]"):
+        return "ARRAY"
+    if kind == f"DECIMAL({_MAX_DIGITS},{_MAX_DIGITS})":
+        return "VARCHAR"
     if kind.startswith("DECIMAL("):
         return f"NUMBER{kind.removeprefix('DECIMAL')}"
-    if kind.endswith("[]"):
-        return "ARRAY"
     if kind.startswith(("STRUCT", "MAP")):
         return "OBJECT"
     return _SQL_TYPES.get(kind, "VARCHAR")

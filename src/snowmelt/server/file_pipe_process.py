@@ -104,7 +104,7 @@ class PipeThread(threading.Thread):
     ) -> None:
         super().__init__(name=f"pipe {pipe}", daemon=True)
         self._database = database
-        self._pipe = pipe
+        self.pipe = pipe
         self._context = context
         self._limits = limits
         self._clock = context.clock
@@ -134,9 +134,7 @@ class PipeThread(threading.Thread):
                     _log.exception("%s failed, retrying in %g s", self.name, self._pause_s)
                 self._record_error(str(error) or type(error).__name__)
             else:
-                if self._pause_s:
-                    self._pause_s = 0.0
-                    self._record_error(None)
+                self._pause_s = 0.0
         if self._lease is not None:
             with self._database.writing() as connection:
                 leases.release_lease(connection, self._lease)
@@ -150,7 +148,7 @@ class PipeThread(threading.Thread):
 
     def _run_round(self) -> None:
         with self._database.reading() as connection:
-            state = file_pipes.find_file_pipe(connection, self._pipe.pipe_id)
+            state = file_pipes.find_file_pipe(connection, self.pipe.pipe_id)
         if state is None or state.paused or not self._hold_lease():
             # Another process may have loaded files meanwhile, so discard the cached state.
             self._watch = None
@@ -163,6 +161,9 @@ class PipeThread(threading.Thread):
             if state.wants_refresh:
                 self._watch.refresh()
             self._watch.run_round()
+        # The error may be one of an earlier process.
+        if state.last_error is not None:
+            self._record_error(None)
         self._show_status(state)
 
     def _make_watch(self, *, named_only: bool) -> FileWatch:
@@ -171,10 +172,10 @@ class PipeThread(threading.Thread):
 
         return FileWatch(
             self._context,
-            self._pipe.definition,
+            self.pipe.definition,
             LocalTaskRunner(),
             limits=self._limits,
-            journal=CatalogJournal(self._database, self._pipe, self._clock),
+            journal=CatalogJournal(self._database, self.pipe, self._clock),
             named_only=named_only,
         )
 
@@ -190,7 +191,7 @@ class PipeThread(threading.Thread):
                 connection, self._lease, ttl_s=_LEASE_TTL_S, now=now
             ):
                 return True
-            name = f"pipe:{self._pipe.pipe_id}"
+            name = f"pipe:{self.pipe.pipe_id}"
             self._lease = leases.acquire_lease(
                 connection, name, self._owner, ttl_s=_LEASE_TTL_S, now=now
             )
@@ -206,7 +207,7 @@ class PipeThread(threading.Thread):
         with self._database.writing() as connection:
             file_pipes.update_file_pipe(
                 connection,
-                self._pipe.pipe_id,
+                self.pipe.pipe_id,
                 waiting_files=status.waiting_files,
                 oldest_waiting_at=status.oldest_waiting_at,
                 listed_at=self._clock.now(),
@@ -219,7 +220,7 @@ class PipeThread(threading.Thread):
             values["last_error_at"] = self._clock.now()
         try:
             with self._database.writing() as connection:
-                file_pipes.update_file_pipe(connection, self._pipe.pipe_id, **values)
+                file_pipes.update_file_pipe(connection, self.pipe.pipe_id, **values)
         except SnowmeltError as failure:
             _log.warning("Cannot record the error of %s: %s", self.name, failure)
 
@@ -241,16 +242,18 @@ class FilePipeLoop:
         self._threads: dict[int, PipeThread] = {}
 
     def run_round(self) -> None:
-        """Start threads of new pipes, and stop threads of dropped pipes."""
+        """Start threads of new pipes, stop those of dropped pipes, and replace those of renamed pipes."""
         with self._database.reading() as connection:
             pipes = {pipe.pipe_id: pipe for pipe, _ in file_pipes.list_file_pipes(connection)}
-        for pipe_id in self._threads.keys() - pipes.keys():
-            self._threads.pop(pipe_id).stop()
+        for pipe_id, thread in list(self._threads.items()):
+            # A pipe has another name after its schema or database was renamed.
+            if pipe_id not in pipes or str(pipes[pipe_id]) != str(thread.pipe):
+                self._threads.pop(pipe_id).stop()
         for pipe_id, pipe in pipes.items():
-            thread = self._threads.get(pipe_id)
-            if thread is None or not thread.is_alive():
-                self._threads[pipe_id] = thread = self._make_thread(pipe)
-                thread.start()
+            running = self._threads.get(pipe_id)
+            if running is None or not running.is_alive():
+                self._threads[pipe_id] = started = self._make_thread(pipe)
+                started.start()
 
     def _make_thread(self, pipe: PipeRecord) -> PipeThread:
         from snowmelt.load.udx.shared_progress_page import UserCodeLimits

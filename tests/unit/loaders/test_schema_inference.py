@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import json
 from decimal import Decimal
 from pathlib import Path
 
@@ -137,6 +138,47 @@ def test_nanoseconds_of_parquet_have_their_scale(tmp_path: Path) -> None:
         ("C1", "TIMESTAMP_LTZ(9)"),
         ("C2", "TIME(9)"),
     ]
+
+
+def test_types_of_parquet_change_no_value(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "list": pa.array([[Decimal("1.25")]], pa.list_(pa.decimal128(10, 2))),
+            "fraction": pa.array([Decimal("0.5")], pa.decimal128(38, 38)),
+            "long": pa.array([Decimal("9" * 50)], pa.decimal256(50, 0)),
+            "at": pa.array([1], pa.timestamp("ns")),
+        }
+    )
+    (tmp_path / "day=5").mkdir()
+    path = tmp_path / "day=5" / "a.parquet"
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+    assert infer(f"COPY t FROM '{path}' PARQUET") == [
+        ("LIST", "ARRAY"),
+        ("FRACTION", "VARCHAR"),
+        ("LONG", "VARCHAR"),
+        ("AT", "TIMESTAMP_NTZ(9)"),
+    ]
+
+
+def test_columns_come_from_all_records_of_the_named_file(tmp_path: Path) -> None:
+    numbers = "".join(f"{each}\n" for each in range(30_000))
+    (tmp_path / "w1.csv").write_text("other\n1\n")
+    (tmp_path / "w[1].csv").write_text(f"n\n{numbers}007\n")
+    assert infer(f"COPY t FROM '{tmp_path}/w?1?.csv' DELIMITER ',' SKIP 1") == [("N", "VARCHAR")]
+    keys = [{"n": each} for each in range(30_000)]
+    for name, records in (
+        ("late", [*keys, {"n": 1, "late": 2}]),
+        ("wide", [{f"k{each}": each for each in range(300)}] * 3),
+        ("sparse", [{f"k{each}": each} for each in range(60)]),
+    ):
+        path = tmp_path / f"{name}.json"
+        path.write_text("".join(f"{json.dumps(each)}\n" for each in records))
+        wanted = {key.upper(): "NUMBER(38,0)" for each in records for key in each}
+        assert dict(infer(f"COPY t FROM '{path}' PARSER JSON()")) == wanted
+    path = tmp_path / "unnamed.json"
+    path.write_text('{"": 1, "b": 2}\n')
+    with pytest.raises(LoadFailed, match="non-record JSON"):
+        infer(f"COPY t FROM '{path}' PARSER JSON()")
 
 
 def test_what_cannot_be_inferred_is_refused_by_name(tmp_path: Path) -> None:

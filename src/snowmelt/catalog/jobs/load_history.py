@@ -233,6 +233,17 @@ def find_files_of_pipe(
     return {LoadedFileKey(*key): load_id for *key, load_id in connection.execute(query)}
 
 
+def rename_pipe_in_loads(
+    connection: Connection, pipe: str, name: str, *, since: dt.datetime
+) -> None:
+    """Give the loads of a pipe its new name. `since` is the creation of the pipe."""
+    connection.execute(
+        sa.update(_LOADS)
+        .where(_LOADS.c.stream_name == pipe, _LOADS.c.started_at >= since)
+        .values(stream_name=name)
+    )
+
+
 def list_file_history(connection: Connection) -> list[LoadFileHistoryEntry]:
     """Return the outcome of up to 100,000 files, the newest loads first."""
     newest = sa.select(_LOADS).order_by(_LOADS.c.started_at.desc(), _LOADS.c.load_id).subquery()

@@ -15,6 +15,7 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.jobs.load_history import rename_pipe_in_loads
 from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
 from snowmelt.catalog.objects.channel_tombstones import write_rename_tombstones
 from snowmelt.catalog.objects.namespaces import (
@@ -23,10 +24,12 @@ from snowmelt.catalog.objects.namespaces import (
     lock_rows,
 )
 from snowmelt.catalog.objects.tables import (
+    PipeRecord,
     add_schema_version,
     find_namespace_ids,
     find_table,
     find_table_by_id,
+    list_pipes,
     list_table_schema_versions,
     lock_tables,
 )
@@ -129,12 +132,14 @@ def rename_schema(
     if name in {each.name for each in list_schemas(connection, database.name)}:
         shown = f"{to_display_name(database.name)}.{to_display_name(name)}"
         raise AlreadyExists(kind="Schema", name=shown)
+    pipes = list_pipes(connection, None, None)
     _write_schema_rename_tombstones(connection, [schema.schema_id], now)
     connection.execute(
         sa.update(_SCHEMAS)
         .where(_SCHEMAS.c.schema_id == schema.schema_id)
         .values(name=name, database_id=database.database_id)
     )
+    _rename_pipes_in_loads(connection, pipes)
 
 
 def rename_database(
@@ -149,12 +154,23 @@ def rename_database(
     if name in {each.name for each in list_databases(connection)}:
         raise AlreadyExists(kind="Database", name=to_display_name(name))
     schemas = [each.schema_id for each in list_schemas(connection, database.name)]
+    pipes = list_pipes(connection, None, None)
     _write_schema_rename_tombstones(connection, schemas, now)
     connection.execute(
         sa.update(_DATABASES)
         .where(_DATABASES.c.database_id == database.database_id)
         .values(name=name)
     )
+    _rename_pipes_in_loads(connection, pipes)
+
+
+def _rename_pipes_in_loads(connection: sa.Connection, before: Sequence[PipeRecord]) -> None:
+    """Make pipes whose schema was renamed keep their loads. `before` are the pipes before it."""
+    names = {each.pipe_id: str(each) for each in list_pipes(connection, None, None)}
+    for pipe in before:
+        name = names.get(pipe.pipe_id, str(pipe))
+        if name != str(pipe):
+            rename_pipe_in_loads(connection, str(pipe), name, since=pipe.created_at)
 
 
 def _write_schema_rename_tombstones(

@@ -21,7 +21,7 @@ from snowmelt.load.column_converter import TextColumnConverter
 from snowmelt.load.parsers.record_columns import RecordRowBuilder, display_record
 from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget
 from snowmelt.load.portion import Portion
-from snowmelt.schema.conversion.arrow_input import cast_decimals
+from snowmelt.schema.conversion.arrow_input import cast_decimals, has_int96, unwrap_int96
 from snowmelt.schema.conversion.arrow_to_python import to_python_values
 from snowmelt.schema.conversion.timestamps import out_of_range_mask
 from snowmelt.schema.iceberg_table_form import needs_nanosecond_companion
@@ -63,9 +63,26 @@ class _ParquetFile:
     def __init__(self, file: BinaryIO) -> None:
         self._file = pq.ParquetFile(file)
         self.schema = self._file.schema_arrow
+        # Arrow reads INT96 as nanoseconds, which wrap around outside of 1677 to 2262.
+        self._micros = (
+            pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+            if has_int96(self._file)
+            else None
+        )
 
     def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        yield from self._file.iter_batches(_BATCH_ROWS, columns=list(columns), use_threads=False)
+        batches = self._iterate_batches(self._file, columns)
+        if self._micros is None:
+            yield from batches
+            return
+        for batch, micros in zip(
+            batches, self._iterate_batches(self._micros, columns), strict=True
+        ):
+            yield unwrap_int96(batch, micros)
+
+    @staticmethod
+    def _iterate_batches(file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        yield from file.iter_batches(_BATCH_ROWS, columns=list(columns), use_threads=False)
 
 
 class _OrcFile:
@@ -121,6 +138,8 @@ class ColumnFileParser:
                 names = _match_columns(file.schema, objects.converter.columns)
                 for batch in file.read([name for name in names if name is not None]):
                     yield self._parse_batch(batch, names, objects)
+            except OverflowError as error:
+                raise PhaseFailed(reason=str(error)) from None
             except (pa.ArrowException, OSError) as error:
                 raise PhaseFailed(
                     reason=f"not {self._format_name} file, or broken: {error}"

@@ -4,14 +4,14 @@ A vectorized conversion returns None unless its result certainly equals that of 
 After None, the exact path converts the values as Python values.
 
 The second section imports tables from any library with Arrow's C stream or array interface, and
-returns rows as dicts when single rows are needed.
+returns rows as dicts when single rows are needed. The third section corrects INT96 timestamps.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,9 @@ from snowmelt.schema.conversion.arrow_to_python import (
 from snowmelt.schema.conversion.column_converter import ColumnConverter, convert_by_halving
 from snowmelt.schema.conversion.numbers import are_shortest_float32s_java
 from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType, python_type_name
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DAY_MS = 86_400_000
@@ -348,3 +351,45 @@ def _to_row_dicts(table: pa.Table) -> list[Row]:
     ]
     names = table.column_names
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+# INT96 timestamps of Parquet. Arrow reads them as nanoseconds, which wrap around outside of 1677 to
+# 2262, or as microseconds.
+
+
+def has_int96(file: pq.ParquetFile) -> bool:
+    """Return True if a Parquet file has INT96 timestamps."""
+    leaves = file.schema
+    return any(leaves.column(number).physical_type == "INT96" for number in range(len(leaves)))
+
+
+def unwrap_int96(batch: pa.RecordBatch, micros: pa.RecordBatch) -> pa.RecordBatch:
+    """Return `batch`, with columns of `micros` in place of those that wrapped around.
+
+    `micros` are the same rows, with INT96 timestamps as microseconds.
+
+    Raises:
+        OverflowError: If microseconds would lose digits.
+    """
+    arrays = map(_unwrap_int96_column, batch.columns, micros.columns)
+    return pa.RecordBatch.from_arrays(list(arrays), names=batch.schema.names)
+
+
+def _unwrap_int96_column(nanos: pa.Array, micros: pa.Array) -> pa.Array:
+    if nanos.type == micros.type:
+        return nanos
+    try:
+        micros.cast(nanos.type)
+    except pa.ArrowInvalid:
+        pass
+    else:
+        return nanos
+    if pa.types.is_timestamp(micros.type):
+        # Unchecked arithmetic wraps around, too, so the difference is exact.
+        thousands = pc.multiply(micros.view(pa.int64()), 1000)
+        if pc.any(pc.not_equal(pc.subtract(nanos.view(pa.int64()), thousands), 0)).as_py():
+            raise OverflowError(
+                "a column of INT96 has timestamps beyond 1677 to 2262, and nanoseconds that would be "
+                "lost: write the file with microseconds"
+            )
+    return micros

@@ -8,6 +8,7 @@ condition of WHERE. Arrow arrays become vectors without a copy if the layouts ag
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from snowmelt.kernels.slices import Mask, StringSlices, view_bytes
+from snowmelt.schema.conversion.arrow_input import has_int96, unwrap_int96
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats.byte_streams import ObjectSource
 from snowmelt.select.kernels.strings import mask_containing_byte
@@ -336,7 +338,13 @@ class ParquetObjectReader:
         self._file = _CountedFile(source)
         self._processed_bytes = 0
         try:
-            self._parquet = pq.ParquetFile(pa.PythonFile(self._file, mode="r"))
+            opened = pa.PythonFile(self._file, mode="r")
+            self._parquet = pq.ParquetFile(opened)
+            self._micros = (
+                pq.ParquetFile(opened, coerce_int96_timestamp_unit="us")
+                if has_int96(self._parquet)
+                else None
+            )
         except (pa.ArrowException, OSError) as error:
             raise _parquet_read_error(error) from error
         schema = self._parquet.schema_arrow
@@ -387,17 +395,29 @@ class ParquetObjectReader:
     ) -> Iterator[ParquetReadUnit]:
         try:
             # Select by index: several columns may share a name, and a name may equal a nested path.
-            batches = self._parquet.reader.iter_batches(
-                _BATCH_ROWS,
-                row_groups=[row_group_index],
-                column_indices=leaf_indexes,
-                use_threads=self._settings.threads != 1,
+            micros: Iterator[pa.RecordBatch | None] = (
+                itertools.repeat(None)
+                if self._micros is None
+                else self._iterate_batches(self._micros, row_group_index, leaf_indexes)
             )
-            for batch in batches:
+            batches = self._iterate_batches(self._parquet, row_group_index, leaf_indexes)
+            for batch, other in zip(batches, micros, strict=False):
                 self._processed_bytes += batch.nbytes
-                yield ParquetReadUnit(batch.num_rows, batch, column_indexes)
-        except (pa.ArrowException, OSError) as error:
+                exact = batch if other is None else unwrap_int96(batch, other)
+                yield ParquetReadUnit(batch.num_rows, exact, column_indexes)
+        except (OverflowError, pa.ArrowException, OSError) as error:
             raise _parquet_read_error(error) from error
+
+    def _iterate_batches(
+        self, file: pq.ParquetFile, row_group_index: int, leaf_indexes: list[int]
+    ) -> Iterator[pa.RecordBatch]:
+        found: Iterator[pa.RecordBatch] = file.reader.iter_batches(
+            _BATCH_ROWS,
+            row_groups=[row_group_index],
+            column_indices=leaf_indexes,
+            use_threads=self._settings.threads != 1,
+        )
+        return found
 
     def _check_row_group_size(self, row_group_index: int, size_bytes: int) -> None:
         limit = self._settings.row_group_bytes

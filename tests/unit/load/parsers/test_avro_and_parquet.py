@@ -19,6 +19,7 @@ import pytest
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.parsers import definition
 from snowmelt.schema.types import Column, LogicalType, TableSchema
+from support.int96_parquet import int96_parquet
 from support.parser_runs import load, load_records
 from support.phases import built
 
@@ -355,6 +356,16 @@ def test_the_lowest_count_of_nanoseconds_does_not_wrap_around(zone: str | None) 
     schema = TableSchema(1, (Column("C", LogicalType.TIMESTAMP_NTZ, 1, scale=9),))
     rows, _ = load("parquet", parquet(c=values), schema)
     assert rows == [(dt.datetime(1677, 9, 21, 0, 12, 43, 145_224), 193)]
+
+
+def test_int96_timestamps_are_exact_in_all_years_or_fail() -> None:
+    schema = TableSchema(1, (Column("C", LogicalType.TIMESTAMP_NTZ, 1, scale=9),))
+    first, epoch, last = dt.date(1, 1, 1), dt.date(1970, 1, 1), dt.date(9999, 12, 31)
+    assert load("parquet", int96_parquet([(epoch, 1)]), schema)[0] == [(dt.datetime(1970, 1, 1), 1)]
+    rows, _ = load("parquet", int96_parquet([(last, 0), (first, 3_000)]), schema)
+    assert rows == [(dt.datetime(9999, 12, 31), 0), (dt.datetime(1, 1, 1, 0, 0, 0, 3), 0)]
+    with pytest.raises(PhaseFailed, match="nanoseconds that would be lost"):
+        load("parquet", int96_parquet([(last, 0), (epoch, 1)]), schema)
 
 
 def test_nanoseconds_of_times_are_kept_beside_a_rejected_row() -> None:

@@ -17,6 +17,7 @@ from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.local_query import open_local_select
 from snowmelt.select.request import CsvInput, CsvOutput, JsonOutput, ParquetInput, SelectRequest
+from support.int96_parquet import int96_parquet
 
 TYPES = {
     "bool": (pa.bool_(), st.booleans()),
@@ -117,6 +118,17 @@ def test_timestamps_read_from_text_are_shown_as_they_were_written(tmp_path: Path
     assert lines("select max(to_timestamp(_1)) from s3object") == ["2020-01-02T03:04:05Z"]
     grouped = "select to_timestamp(_1), count(*) from s3object group by to_timestamp(_1)"
     assert [line.rpartition(",")[2] for line in lines(grouped)] == ["1", "1"]
+
+
+def test_int96_timestamps_are_exact_in_all_years_or_fail(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    sql = "SELECT c FROM S3Object s"
+    path.write_bytes(int96_parquet([(dt.date(9999, 12, 31), 0), (dt.date(1, 1, 1), 3_000)]))
+    lines = answer(path, sql).decode().splitlines()
+    assert lines == ['{"c":"9999-12-31T00:00:00.000000Z"}', '{"c":"0001-01-01T00:00:00.000003Z"}']
+    path.write_bytes(int96_parquet([(dt.date(9999, 12, 31), 0), (dt.date(1970, 1, 1), 1)]))
+    with pytest.raises(SelectError, match="nanoseconds that would be lost"):
+        answer(path, sql)
 
 
 def test_decimals_have_no_negative_zero_and_keep_their_digits(tmp_path: Path) -> None:
