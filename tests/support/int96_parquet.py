@@ -14,9 +14,11 @@ import pyarrow.parquet as pq
 _JULIAN_DAY_OF_ORDINAL_0 = 1_721_425
 
 
-def int96_parquet(values: Sequence[tuple[dt.date, int]]) -> bytes:
-    """Return a file with a column `c`: days, and nanoseconds within them."""
+def int96_parquet(values: Sequence[tuple[dt.date, int]], *, is_list: bool = False) -> bytes:
+    """Return a file with a column `c`: days, and nanoseconds within them, or a list of them."""
     placeholders = pa.array(range(len(values)), pa.timestamp("ns"))
+    if is_list:
+        placeholders = pa.ListArray.from_arrays([0, len(values)], placeholders)
     options: Any = {"use_dictionary": False, "compression": "none", "write_statistics": False}
     sink = io.BytesIO()
     pq.write_table(

@@ -384,12 +384,27 @@ def _unwrap_int96_column(nanos: pa.Array, micros: pa.Array) -> pa.Array:
         pass
     else:
         return nanos
-    if pa.types.is_timestamp(micros.type):
+    if _has_sub_microseconds(nanos, micros):
+        raise OverflowError(
+            "a column of INT96 has timestamps beyond 1677 to 2262, and nanoseconds that would be "
+            "lost: write the file with microseconds"
+        )
+    return micros
+
+
+def _has_sub_microseconds(nanos: pa.Array, micros: pa.Array) -> bool:
+    kind = micros.type
+    if pa.types.is_timestamp(kind) and nanos.type != kind:
         # Unchecked arithmetic wraps around, too, so the difference is exact.
         thousands = pc.multiply(micros.view(pa.int64()), 1000)
-        if pc.any(pc.not_equal(pc.subtract(nanos.view(pa.int64()), thousands), 0)).as_py():
-            raise OverflowError(
-                "a column of INT96 has timestamps beyond 1677 to 2262, and nanoseconds that would be "
-                "lost: write the file with microseconds"
-            )
-    return micros
+        different = pc.not_equal(pc.subtract(nanos.view(pa.int64()), thousands), 0)
+        return bool(pc.any(different).as_py())
+    if pa.types.is_map(kind):
+        parts = [(nanos.keys, micros.keys), (nanos.items, micros.items)]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        parts = [(nanos.values, micros.values)]
+    elif pa.types.is_struct(kind):
+        parts = list(zip(nanos.flatten(), micros.flatten(), strict=True))
+    else:
+        parts = []
+    return any(_has_sub_microseconds(*pair) for pair in parts)

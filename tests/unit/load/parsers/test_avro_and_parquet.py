@@ -366,6 +366,11 @@ def test_int96_timestamps_are_exact_in_all_years_or_fail() -> None:
     assert rows == [(dt.datetime(9999, 12, 31), 0), (dt.datetime(1, 1, 1, 0, 0, 0, 3), 0)]
     with pytest.raises(PhaseFailed, match="nanoseconds that would be lost"):
         load("parquet", int96_parquet([(last, 0), (epoch, 1)]), schema)
+    array = TableSchema(1, (Column("C", LogicalType.ARRAY, 1),))
+    rows, _ = load("parquet", int96_parquet([(last, 0), (first, 3_000)], is_list=True), array)
+    assert json.loads(rows[0][0]) == ["9999-12-31T00:00", "0001-01-01T00:00:00.000003"]
+    with pytest.raises(PhaseFailed, match="nanoseconds that would be lost"):
+        load("parquet", int96_parquet([(last, 0), (epoch, 1)], is_list=True), array)
 
 
 def test_nanoseconds_of_times_are_kept_beside_a_rejected_row() -> None:
