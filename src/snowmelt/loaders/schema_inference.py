@@ -62,6 +62,7 @@ _JSON_OPTIONS = {
 }
 
 INFERRED_COLUMNS = ("column_name", "type", "nullable", "expression", "filenames", "order_id")
+_NUMBERED = re.compile(r"_\d+$")
 _NUMBER = re.compile(r"NUMBER\((\d+),(\d+)\)")
 _MAX_DIGITS = 38
 
@@ -218,6 +219,8 @@ def _describe(path: str, parser: str, statement: CopyStatement) -> tuple[Inferre
                 InferredColumn(_make_name(name), _fit_to_parquet(_to_sql_type(kind), field.type))
                 for (name, kind, *_), field in zip(rows, pq.read_schema(path), strict=True)
             )
+        if function == "read_json_auto":
+            rows = _omit_numbered_names(rows, path, connection)
         return tuple(
             InferredColumn(
                 _make_name(name),
@@ -231,6 +234,22 @@ def _describe(path: str, parser: str, statement: CopyStatement) -> tuple[Inferre
             )
             for name, kind, *_ in rows
         )
+
+
+def _omit_numbered_names(
+    rows: list[Any], path: str, connection: duckdb.DuckDBPyConnection
+) -> list[Any]:
+    """Return the columns without those that DuckDB adds for keys that differ only in case.
+
+    COPY stores the values of such keys in one column.
+    """
+    names = {name.lower() for name, *_ in rows}
+    if not any(_NUMBERED.sub("", name) in names - {name} for name in names):
+        return rows
+    objects = _format_call("read_json_objects", path, {})
+    found = connection.execute(f"SELECT DISTINCT unnest(json_keys(json)) FROM {objects}")
+    keys = {key for (key,) in found.fetchall()}
+    return [row for row in rows if row[0] in keys]
 
 
 def _format_call(function: str, path: str, options: dict[str, str]) -> str:
@@ -290,8 +309,10 @@ def _are_exact_doubles(
     if is_json:
         # DuckDB rounds numbers in JSON values. `read_json_objects` returns the original text.
         source, column = _format_call("read_json_objects", path, {}), "json"
-    is_long = f"regexp_matches({column}, '[0-9][0-9.]{{{_EXACT_DIGITS}}}')"
-    found = connection.execute(f"SELECT {column} FROM {source} WHERE {is_long}")
+    # Only these numbers may differ from their doubles.
+    pattern = f"[0-9][0-9.]{{{_EXACT_DIGITS}}}|[eE][+-]?[0-9]{{3}}"
+    condition = f"regexp_matches({column}, '{pattern}')"
+    found = connection.execute(f"SELECT {column} FROM {source} WHERE {condition}")
     while rows := found.fetchmany(_FETCHED_ROWS):
         texts: Iterable[object] = (row[0] for row in rows)
         if is_json:

@@ -95,6 +95,7 @@ def test_json_has_documents_and_lists(tmp_path: Path) -> None:
         ("1234567890123456789012345678901234567890", "VARCHAR"),
         ("9007199254740993.5", "VARCHAR"),
         ("1e300", "FLOAT"),
+        ("1e-400", "VARCHAR"),
     ],
 )
 def test_a_column_has_the_digits_of_its_numbers(tmp_path: Path, value: str, kind: str) -> None:
@@ -170,6 +171,7 @@ def test_columns_come_from_all_records_of_the_named_file(tmp_path: Path) -> None
         ("late", [*keys, {"n": 1, "late": 2}]),
         ("wide", [{f"k{each}": each for each in range(300)}] * 3),
         ("sparse", [{f"k{each}": each} for each in range(60)]),
+        ("case", [{"a": 1}, {"A": 2}, {"b": 3, "b_1": 4}]),
     ):
         path = tmp_path / f"{name}.json"
         path.write_text("".join(f"{json.dumps(each)}\n" for each in records))
