@@ -7,7 +7,9 @@ it.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,7 @@ from typing import Any, cast
 
 import pyspark
 
+from snowmelt.clock import SystemClock
 from snowmelt.errors import RemoteError
 from snowmelt.spark.java import (
     QUIET_ARCHIVE_OPTIONS,
@@ -25,6 +28,7 @@ from snowmelt.spark.java import (
 )
 
 _TIMEOUT_S = 600.0
+_FOLDER_PREFIX = "making-"
 
 
 def make_class_archive() -> Path | None:
@@ -46,7 +50,13 @@ def make_class_archive() -> Path | None:
     if archive.exists() and archive.stat().st_mtime > installed_at:
         return None
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
+    for left in archive.parent.glob(f"{_FOLDER_PREFIX}*"):
+        # Of a process that was killed, or of one that runs.
+        with contextlib.suppress(FileNotFoundError):
+            age_s = SystemClock().now().timestamp() - left.stat().st_mtime
+            if age_s > _TIMEOUT_S:
+                shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_FOLDER_PREFIX, dir=archive.parent) as folder:
         made = Path(folder) / archive.name
         command = [sys.executable, "-m", "snowmelt.spark.class_archive", str(made)]
         done = subprocess.run(  # noqa: S603  this module
