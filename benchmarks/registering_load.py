@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime as dt
 import multiprocessing
 import time
@@ -82,6 +83,10 @@ class Measured:
     load_us: float
 
 
+class _ServiceBusy(RuntimeError):
+    """The service asks to retry later."""
+
+
 class Connection(asyncio.Protocol):
     """Keep-alive connection with at most one request in flight."""
 
@@ -126,7 +131,8 @@ class Connection(asyncio.Protocol):
         if head.startswith(b"HTTP/1.1 200 "):
             self._answered.set_result(content)
         else:
-            self._answered.set_exception(RuntimeError(f"{head!r} {content[:300]!r}"))
+            kind = _ServiceBusy if head.startswith(b"HTTP/1.1 503 ") else RuntimeError
+            self._answered.set_exception(kind(f"{head!r} {content[:300]!r}"))
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._answered is not None and not self._answered.done():
@@ -153,11 +159,12 @@ class Channel:
         request = {"request_id": f"{self.prefix}_0", "role": None, "channel": f"c{self.number}"}
         request |= {"database": database, "schema": schema, "table": table}
         while True:
-            answer = await self._post("/v1/streaming/channels/open/", request)
-            self.opened = msgspec.json.decode(answer, type=OpenChannelResponse)
             # In a failover group, opening a channel waits until its last commit is replicated.
-            if self.opened.status_code != ResponseCode.TRY_AGAIN:
-                break
+            with contextlib.suppress(_ServiceBusy):
+                answer = await self._post("/v1/streaming/channels/open/", request)
+                self.opened = msgspec.json.decode(answer, type=OpenChannelResponse)
+                if self.opened.status_code != ResponseCode.TRY_AGAIN:
+                    break
             await asyncio.sleep(0.1)
         if self.opened.status_code:
             raise RuntimeError(self.opened.message)

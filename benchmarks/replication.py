@@ -1,15 +1,15 @@
 """Benchmark of replication: cost for the primary, lag of a secondary, and time of a failover.
 
-    uv run python benchmarks/replication.py [--seconds 20] [--rows-per-s 50000] [--per-s 6000] [--turns 3]
+    uv run python benchmarks/replication.py [--seconds 20] [--rows-per-s 50000] [--turns 3]
 
 Lag: a client streams rows. The lag of a chunk is the time from its registration at the primary
-until the catalog of the secondary has it. Cost: registrations through HTTP with the given rate as
-the limit, in turns without and with a group that a secondary follows. The service does not read the
-stage. The secondary has a catalog on SQLite and runs with niceness 19, because it is another
-machine in reality. Failover: the primary is killed while a client with both addresses streams. Two
-times start with the statement PRIMARY: the time until the first commit in the catalog of the new
-primary, and the time until the client receives its first committed offset token from the new
-primary.
+until the catalog of the secondary has it. Cost: registrations through HTTP, in turns without and
+with a group that a secondary follows. The steady load has the default settings and a blob for each
+registration. The load at the limit is faster than the service, which does not read the stage. The
+secondary has a catalog on SQLite and runs with niceness 19, because it is another machine in
+reality. Failover: the primary is killed while a client with both addresses streams. Two times start
+with the statement PRIMARY: the time until the first commit in the catalog of the new primary, and
+the time until the client receives its first committed offset token from the new primary.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -130,45 +131,68 @@ def _measure_lag(report: Report, options: argparse.Namespace) -> None:
     report.add("lag p99, s", f"{lags[int(len(lags) * 0.99)]:.2f}", "≤ 2")
 
 
+@dataclass(frozen=True)
+class _Load:
+    """Registrations at a rate. `settings` are those of the primary."""
+
+    name: str
+    per_s: int
+    seconds: float
+    stage: Stage
+    settings: dict[str, Any]
+
+
 def _measure_cost(
     report: Report,
-    name: str,
+    database: str,
     goal: str,
-    options: argparse.Namespace,
+    load: _Load,
+    turns: int,
     make_settings: Callable[[], dict[str, Any]],
 ) -> None:
     rates: dict[str, list[float]] = {"without a group": [], "with a group": []}
     used: dict[str, list[float]] = {kind: [] for kind in rates}
-    for _ in range(options.turns):
+    delays: dict[str, list[float]] = {kind: [] for kind in rates}
+    where = f"{load.name}, {database}"
+    for _ in range(turns):
         for kind in rates:
             with (
-                Running(verify="off", **make_settings()) as primary,
+                Running(**load.settings, **make_settings()) as primary,
                 Running(empty=True, niceness=19) as secondary,
             ):
                 primary.execute(_CREATE)
                 if kind == "with a group":
                     _join(primary, secondary)
-                drive(primary, 500, 2, Stage.SAME_BLOB)
+                drive(primary, 500, 2, load.stage)
                 before = processor_s(primary.started.pid)
-                measured = drive(primary, options.per_s, options.cost_seconds, Stage.SAME_BLOB)
-                count = int(options.per_s * options.cost_seconds)
+                measured = drive(primary, load.per_s, load.seconds, load.stage)
+                count = int(load.per_s * load.seconds)
                 used[kind].append((processor_s(primary.started.pid) - before) / count * 1e6)
                 rates[kind].append(measured.per_s)
-                print(name, kind, f"{measured.per_s:,.0f}", f"{used[kind][-1]:.0f} µs", flush=True)
+                delays[kind].append(measured.p99_ms)
+                print(where, kind, f"{measured.per_s:,.0f}", f"{used[kind][-1]:.0f} µs", flush=True)
     for kind, found in rates.items():
         report.add(
-            f"registrations/s {kind}, {name}",
+            f"registrations/s {kind}, {where}",
             f"{statistics.median(found):,.0f} ({min(found):,.0f} to {max(found):,.0f})",
             "",
         )
         report.add(
-            f"processor time of the primary per registration {kind}, {name}, µs",
+            f"response time p99 {kind}, {where}, ms", f"{statistics.median(delays[kind]):.0f}", ""
+        )
+        report.add(
+            f"processor time of the primary per registration {kind}, {where}, µs",
             f"{statistics.median(used[kind]):.0f}",
             "",
         )
-    medians = {kind: statistics.median(found) for kind, found in rates.items()}
-    cost = 1 - medians["with a group"] / medians["without a group"]
-    report.add(f"cost of the group in registrations/s, {name}", f"{cost * 100:.1f} %", goal)
+    slower = 1 - statistics.median(rates["with a group"]) / statistics.median(
+        rates["without a group"]
+    )
+    dearer = (
+        statistics.median(used["with a group"]) / statistics.median(used["without a group"]) - 1
+    )
+    report.add(f"cost of the group in registrations/s, {where}", f"{slower * 100:.1f} %", goal)
+    report.add(f"cost of the group in processor time, {where}", f"{dearer * 100:.1f} %", "")
 
 
 class _Streaming:
@@ -243,6 +267,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rows-per-s", type=int, default=50_000)
     parser.add_argument("--per-s", type=int, default=6_000)
+    parser.add_argument("--steady-per-s", type=int, default=500)
     parser.add_argument("--cost-seconds", type=float, default=5)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--only", choices=("lag", "cost", "failover"))
@@ -253,9 +278,21 @@ def main() -> None:
     if options.only in {None, "failover"}:
         _measure_failover(report, options)
     if options.only in {None, "cost"}:
-        _measure_cost(report, "SQLite", "≤ 7 %", options, dict)
+        loads = (
+            _Load("steady", options.steady_per_s, 10, Stage.OWN_BLOBS, {}),
+            _Load(
+                "at the limit",
+                options.per_s,
+                options.cost_seconds,
+                Stage.SAME_BLOB,
+                {"verify": "off"},
+            ),
+        )
+        for load in loads:
+            _measure_cost(report, "SQLite", "≤ 7 %", load, options.turns, dict)
         with postgres_settings() as settings:
-            _measure_cost(report, "PostgreSQL", "≤ 10 %", options, settings)
+            for load in loads:
+                _measure_cost(report, "PostgreSQL", "≤ 10 %", load, options.turns, settings)
     if options.only is None:
         report.keep()
 
