@@ -354,6 +354,11 @@ def _choose_reader(parser: str, statement: CopyStatement) -> tuple[str, dict[str
         )
     parameters: dict[str, Any] = dict(statement.parser.parameters) if statement.parser else {}
     parameters |= statement.parsing
+    if parameters.get("record_terminator", "") not in {"", "\n", "\r\n"}:
+        raise LoadRefused(
+            what="Inference of columns",
+            reason="a record delimiter other than a line end is not supported. Create the table first",
+        )
     by_name = parser in {"CSV", "FCSVPARSER"} or bool(parameters.get("header"))
     skip = int(parameters.get("skip", 0))
     # The skipped lines include the header.

@@ -190,6 +190,7 @@ def test_what_cannot_be_inferred_is_refused_by_name(tmp_path: Path) -> None:
         ("COPY t FROM STDIN", "it needs FROM with paths"),
         (f"COPY t (a) {path}", "column lists"),
         (f"COPY t {path} PARSER REGEX(pattern = 'x')", "parser REGEX"),
+        (f"COPY t {path} RECORD TERMINATOR ';'", "a record delimiter other than a line end"),
     ):
         with pytest.raises(LoadRefused, match=message):
             infer(text)
