@@ -56,6 +56,13 @@ _channels_decoder = msgspec.json.Decoder(list[tuple[str, int, int, str | None, s
 
 _CHANGED = model.changed_rows
 _SLOTS = model.replica_slots
+_GROUPS = model.failover_groups
+_UNCHANGED = sa.select(_GROUPS.c.point).where(
+    _GROUPS.c.role == SiteRole.PRIMARY,
+    _GROUPS.c.epoch == sa.bindparam("epoch"),
+    _GROUPS.c.point == sa.bindparam("point"),
+    ~sa.exists().where(_CHANGED.c.point.is_(None)),
+)
 
 
 class StateSource:
@@ -81,6 +88,12 @@ class StateSource:
                 or (group.kind == "FAILOVER" and slots[request.site].protected_from is None)
                 or _has_unnumbered_changes(connection)
             )
+
+    def is_unchanged(self, request: PullRequest) -> bool:
+        """Return True if nothing has changed since `has_news` returned False. Polled while waiting."""
+        values = {"epoch": request.epoch, "point": request.point}
+        with self._source.database.reading() as connection:
+            return connection.execute(_UNCHANGED, values).first() is not None
 
     def confirm(self, request: PullRequest) -> PullResponse:
         """Record the follower's confirmed state, and begin the next state.

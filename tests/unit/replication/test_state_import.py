@@ -344,6 +344,24 @@ def test_a_state_whose_objects_are_gone_is_not_applied(two_sites: TwoSites) -> N
     assert two_sites.second.house.read_numbers() == list(range(10))
 
 
+def test_a_primary_sees_without_a_state_whether_something_has_changed(two_sites: TwoSites) -> None:
+    first, second = two_sites.first, two_sites.second
+    first.house.create()
+    two_sites.synchronize()
+    request = second.make_request(reported=[])
+    assert not first.states.has_news(request)
+    assert first.states.is_unchanged(request)
+    first.house.put(numbers(0, 10), token="10")
+    assert not first.states.is_unchanged(request)
+    assert first.states.has_news(request)
+    two_sites.synchronize()
+    # Another request has taken the next state.
+    assert not first.states.is_unchanged(request)
+    with first.house.database.writing() as connection:
+        failover_groups.fence(connection, "http://SITE2")
+    assert not first.states.is_unchanged(second.make_request(reported=[]))
+
+
 def test_a_state_is_applied_once_and_in_order(two_sites: TwoSites) -> None:
     house = two_sites.first.house
     house.create()

@@ -130,10 +130,11 @@ class ReplicationRoutes:
         states = await self._run(self._open)
         loop = asyncio.get_running_loop()
         until = loop.time() + min(request.wait_s, _MAX_WAIT_S)
-        while not await self._run(partial(states.has_news, request)):
-            if loop.time() >= until:
-                break
-            await asyncio.sleep(_POLL_S)
+        if not await self._run(partial(states.has_news, request)):
+            while loop.time() < until:
+                await asyncio.sleep(_POLL_S)
+                if not await self._run(partial(states.is_unchanged, request)):
+                    break
         response = await self._run(partial(self._confirm, states, request))
         if not response.has_changes:
             return msgspec.msgpack.encode(response)
