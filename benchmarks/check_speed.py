@@ -6,6 +6,7 @@ uv run python benchmarks/check_speed.py [--rows 2000000]
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sqlite3
 import tempfile
 import time
@@ -27,6 +28,18 @@ from snowmelt.table.table_reader import read_native_bytes
 
 if TYPE_CHECKING:
     from snowmelt.schema.types import TableSchema
+
+
+_GROW = """
+    WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {chunks})
+    INSERT INTO chunk_ledger
+    SELECT table_id, seq + n, path || n, offset, length, md5, 0, schema_version,
+           json_set(channels, '$[0][2]', json_extract(channels, '$[0][2]') + n),
+           registered_at, run_id, NULL, NULL
+    FROM chunk_ledger, numbers;
+    UPDATE tables SET last_seq = last_seq + {chunks}, migrated_seq = migrated_seq + {chunks};
+    UPDATE channels SET row_sequencer = row_sequencer + {chunks};
+"""
 
 
 def make_rows(schema: TableSchema, start: int, count: int) -> pa.Table:
@@ -89,6 +102,30 @@ def measure(report: Report, rows: int, per_chunk: int) -> None:
     )
 
 
+def measure_large_ledger(chunks: int) -> str:
+    """Return how long a check takes of a table with this many migrated chunks.
+
+    One chunk has rows. The others are only rows of the ledger, for commits of one channel, so the
+    check reports that the native files do not have them.
+    """
+    with tempfile.TemporaryDirectory(prefix="snowmelt-bench-") as folder:
+        house = Lakehouse(Path(folder))
+        house.is_damaged = True
+        house.create()
+        house.put(make_rows(house.table().schema, 0, 1_000), token="0")
+        house.migrate()
+        with contextlib.closing(sqlite3.connect(Path(folder) / "catalog.db")) as connection:
+            connection.executescript(_GROW.format(chunks=chunks - 1))
+        began = time.process_time()
+        took, found = timed(lambda: run_check(house, deep=False))
+        used = time.process_time() - began
+        house.close()
+    return (
+        f"A check of a table with {chunks:,} migrated chunks takes {took:.1f} s ({used:.1f} s of"
+        f" processor time; goal 60 s). It reports {found} findings, because the chunks are only records."
+    )
+
+
 def run_check(house: Lakehouse, *, deep: bool) -> int:
     checker = IntegrityChecker(
         house.database,
@@ -117,6 +154,7 @@ def measure_ledger(catalog: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--ledger", type=int, default=1_000_000)
     options = parser.parse_args()
     report = Report(
         "check",
@@ -133,6 +171,7 @@ def main() -> None:
         "A number and a word of thirty characters. The deep check reads native files and the chunks that are"
         " still on the stage; the bare read is PyArrow's of the native files, in the same process."
     )
+    report.remark(measure_large_ledger(options.ledger))
     report.keep()
 
 
