@@ -66,6 +66,10 @@ LOOPS = {
         "PyIceberg and DuckDB beside COPY, migration, compaction and streaming, all of them killed",
         (str(HERE / "iceberg_together.py"), "--seconds", "600"),
     ),
+    "tables": Loop(
+        "rows of 100 tables, and findings of a check, after kills of service, children and client",
+        (str(HERE / "many_tables.py"), "--seconds", "1200"),
+    ),
     "kafka": Loop(
         "messages lost, doubled or out of order by 200 kills of Kafka connector, service and broker",
         (str(HERE / "kafka_kills.py"), "--kills", "200"),
