@@ -151,7 +151,7 @@ class RequestProcessPool:
         Raises:
             ServiceBusy: If the service is stopping.
             ProcessEnded: If the process ended, or exceeded the time limit.
-            SnowmeltError: The error of the request.
+            SnowmeltError: If the request failed in the process.
         """
         process, is_new = self._take()
         try:
