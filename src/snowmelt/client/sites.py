@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -23,6 +23,8 @@ _REQUEST_TIMEOUT_S = 2.0
 _INTERVAL_S = 0.5
 # Failures for a shorter time do not start a search, because requests are retried.
 _TROUBLE_S = 1.0
+# A search without a result is logged this long after the first failure.
+_REPORTED_AFTER_S = 10.0
 
 
 def split_addresses(url: str) -> list[str]:
@@ -55,12 +57,29 @@ class Primary(NamedTuple):
 
 def find_primary(urls: Sequence[str], *, ca_file: str | None = None) -> Primary | None:
     """Return the primary with the highest epoch, or None if no primary responds."""
-    found = []
-    for url in urls:
-        state = request_site_state(url, ca_file=ca_file)
-        if state is not None and state.role in {PRIMARY_ROLE, None}:
-            found.append(Primary(state.epoch, url))
+    return _choose_primary(_request_states(urls, ca_file))
+
+
+def _request_states(urls: Sequence[str], ca_file: str | None) -> dict[str, SiteState | None]:
+    return {url: request_site_state(url, ca_file=ca_file) for url in urls}
+
+
+def _choose_primary(states: Mapping[str, SiteState | None]) -> Primary | None:
+    found = (
+        Primary(state.epoch, url)
+        for url, state in states.items()
+        if state is not None and state.role in {PRIMARY_ROLE, None}
+    )
     return max(found, default=None)
+
+
+def _describe_states(states: Mapping[str, SiteState | None]) -> str:
+    return ", ".join(
+        f"{url} does not respond"
+        if state is None
+        else f"{url} is {state.role or 'not in a group'} in epoch {state.epoch}"
+        for url, state in states.items()
+    )
 
 
 class SiteWatch:
@@ -103,6 +122,7 @@ class SiteWatch:
 
     def _run(self) -> None:
         since: float | None = None
+        reported = False
         while not self._stopping.wait(_INTERVAL_S):
             find_trouble, move = self._find_trouble(), self._move()
             if find_trouble is None or move is None:
@@ -110,21 +130,31 @@ class SiteWatch:
             now = self._clock.monotonic()
             address = find_trouble()
             if address is None:
-                since = None
+                since, reported = None, False
                 continue
             since = now if since is None else since
             if now - since < _TROUBLE_S:
                 continue
-            primary = find_primary(self._urls, ca_file=self._ca_file)
-            if primary is None or primary.epoch < self._epoch or self._stopping.is_set():
-                continue
-            self._epoch = primary.epoch
-            if primary.url == address:
+            states = _request_states(self._urls, self._ca_file)
+            if self._stopping.is_set():
+                return
+            primary = _choose_primary(states)
+            is_outdated = primary is None or primary.epoch < self._epoch
+            if primary is not None and not is_outdated:
+                self._epoch = primary.epoch
+            if primary is None or is_outdated or primary.url == address:
+                if not reported and now - since > _REPORTED_AFTER_S:
+                    reported = True
+                    _log.warning(
+                        "%s has rejected requests for %.0f s, and no other site is the primary: %s",
+                        *(address, now - since, _describe_states(states)),
+                    )
                 continue
             try:
                 move(primary.url)
             except SnowmeltError as error:
                 _log.warning("Cannot move to %s yet: %s", primary.url, error)
             else:
-                since = None
+                _log.info("Moved from %s to %s", address, primary.url)
+                since, reported = None, False
             del find_trouble, move
