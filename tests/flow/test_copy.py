@@ -83,6 +83,9 @@ def test_rejects_go_to_files(copying: Copying) -> None:
     first, second = reasons.read_text().splitlines()
     assert first.startswith(f"COPY: Record 2 of {path.strip(chr(39))} was rejected: column 1")
     assert "Record 3" in second
+    path = copying.file("b.csv", b"1|one;x\n|two;y|three;")
+    copying.copy(f"COPY numbers FROM {path} RECORD TERMINATOR ';' REJECTED DATA '{data}' OVERWRITE")
+    assert data.read_bytes() == b"x\n|two;y|three;"
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
 import json
 import math
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +23,7 @@ FORMATS = ("table", "json", "csv")
 MAX_TABLE_ROWS = 1000
 _UNLIMITED_WIDTH = 100_000
 _VARIANT_PRECISION = 60
+_CSV_SPECIAL = re.compile('[,"\r\n]')
 
 
 def add_format_option(parser: argparse.ArgumentParser) -> None:
@@ -209,8 +210,17 @@ def _print_json(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def _print_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(columns)
+    """Print rows as CSV. NULL is an empty field, and the empty text is `""`."""
+    # Readers skip empty lines, so a single column has no empty fields.
+    null = "" if len(columns) > 1 else '""'
+    print(",".join(map(_format_csv_field, columns)))
     for row in rows:
-        writer.writerow(["" if value is None else format_cell(value) for value in row])
+        print(",".join(null if value is None else _format_csv_field(value) for value in row))
     sys.stdout.flush()
+
+
+def _format_csv_field(value: object) -> str:
+    text = format_cell(value)
+    if text and not _CSV_SPECIAL.search(text):
+        return text
+    return '"' + text.replace('"', '""') + '"'

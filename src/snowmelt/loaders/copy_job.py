@@ -486,10 +486,14 @@ class _CopyRun:
         publish_rejects(self._context.database, self._load, files, clock=self._context.clock)
         sink = self._statement.rejects
         if sink.table is None:
+            parser = self._prepared.plan.tasks[0].plan.parser
+            parameters = {name.lower(): value for name, value in parser.parameters.items()}
+            terminator = str(parameters.get("record_terminator") or "\n")
             write_reject_files(
                 files,
                 warehouse_url=self._load.warehouse_url,
                 options=sink,
+                terminator=terminator.encode(),
             )
         return ()
 

@@ -82,8 +82,9 @@ def write_reject_files(
     *,
     warehouse_url: str,
     options: RejectOptions,
+    terminator: bytes = b"\n",
 ) -> None:
-    """Write the raw rejected records to one file, and the reasons to another.
+    """Write the raw rejected records to one file, each with `terminator`, and the reasons to another.
 
     Raises:
         OutputRefused: If a file was created since the load began.
@@ -97,16 +98,16 @@ def write_reject_files(
         data, reasons = writers.get(_REJECTED_DATA_OPTION), writers.get(_EXCEPTIONS_OPTION)
         for rows in read_reject_rows(warehouse_url, files):
             if data is not None:
-                data.write(b"".join(_iter_raw_records(rows)))
+                data.write(b"".join(_iter_raw_records(rows, terminator)))
             if reasons is not None:
                 reasons.write("".join(_iter_reason_lines(rows)).encode())
 
 
-def _iter_raw_records(rows: pa.Table) -> Iterator[bytes]:
+def _iter_raw_records(rows: pa.Table, terminator: bytes) -> Iterator[bytes]:
     texts, exact = rows["REJECTED_DATA"].to_pylist(), rows["REJECTED_BYTES"].to_pylist()
     for text, data in zip(texts, exact, strict=True):
         record: bytes = text.encode() if data is None else data
-        yield record if record.endswith(b"\n") else record + b"\n"
+        yield record if record.endswith(terminator) else record + terminator
 
 
 def _iter_reason_lines(rows: pa.Table) -> Iterator[str]:

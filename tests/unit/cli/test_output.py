@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+import pyarrow.csv
 import pytest
 
 from snowmelt.cli.output import (
@@ -78,6 +80,24 @@ def test_csv_and_json_are_written_as_rows_come(capsys: pytest.CaptureFixture[str
 
     print_rows(("a",), rows(), "csv")
     assert capsys.readouterr().out == "y\n"
+
+
+def test_csv_keeps_null_empty_texts_and_line_ends_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    texts = [None, "", "a\rb", "a\nb", 'a"b', "a,b", " a "]
+    print_rows(("n", "a,b"), [(number, text) for number, text in enumerate(texts)], "csv")
+    shown = capsys.readouterr().out
+    read = pyarrow.csv.read_csv(
+        io.BytesIO(shown.encode()),
+        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+        convert_options=pyarrow.csv.ConvertOptions(
+            strings_can_be_null=True, quoted_strings_can_be_null=False
+        ),
+    )
+    assert read["a,b"].to_pylist() == texts
+    print_rows(("a",), [(None,), ("",)], "csv")
+    assert capsys.readouterr().out == 'a\n""\n""\n'
 
 
 def test_empty_results_have_a_form_too(capsys: pytest.CaptureFixture[str]) -> None:
