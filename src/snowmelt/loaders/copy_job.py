@@ -458,6 +458,14 @@ class _CopyRun:
         )
         return replace(reconciliation, files=files)
 
+    def _find_record_terminator(self) -> str:
+        # All tasks have the same parser. Without files to load, there is no task.
+        for task in self._prepared.plan.tasks[:1]:
+            for name, value in task.plan.parser.parameters.items():
+                if name.lower() == "record_terminator" and value:
+                    return str(value)
+        return "\n"
+
     def _publish_rejects(
         self, results: Sequence[PortionResult], reconciliation: CopyReconciliation
     ) -> tuple[WrittenFile, ...]:
@@ -486,14 +494,11 @@ class _CopyRun:
         publish_rejects(self._context.database, self._load, files, clock=self._context.clock)
         sink = self._statement.rejects
         if sink.table is None:
-            parser = self._prepared.plan.tasks[0].plan.parser
-            parameters = {name.lower(): value for name, value in parser.parameters.items()}
-            terminator = str(parameters.get("record_terminator") or "\n")
             write_reject_files(
                 files,
                 warehouse_url=self._load.warehouse_url,
                 options=sink,
-                terminator=terminator.encode(),
+                terminator=self._find_record_terminator().encode(),
             )
         return ()
 
