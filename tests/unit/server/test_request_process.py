@@ -40,13 +40,14 @@ def test_an_error_keeps_its_kind_and_text(error: SnowmeltError, kind: type[Snowm
 
 def find_processes() -> list[int]:
     """Return the processes of the pool."""
-    children = [
-        child
-        for task in Path("/proc/self/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
-    commands = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
-    return [int(child) for child, command in commands.items() if MODULE.encode() in command]
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        # Other processes may end meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid() and MODULE.encode() in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return found
 
 
 def test_a_pool_replaces_a_process_that_was_killed(tmp_path: Path) -> None:
