@@ -8,6 +8,7 @@ timestamps are parsed in one batch if all have the one unambiguous format.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -72,6 +73,8 @@ def read_field_columns(data: bytes, kernel_reader: KernelReader | None = None) -
 def _read_columns(
     data: bytes, fields: Sequence[BodyField], kernel_reader: KernelReader | None
 ) -> pa.Table | None:
+    if any(_has_integer_among_fractions(data, field) for field in fields):
+        return None
     table = None if kernel_reader is None else kernel_reader(data, fields)
     if table is None:
         table = _read_with_arrow(data, fields)
@@ -84,6 +87,15 @@ def _read_columns(
             if found is not None:
                 table = table.set_column(place, field.name, found)
     return table
+
+
+def _has_integer_among_fractions(data: bytes, field: BodyField) -> bool:
+    """Return True if a field of doubles may have an integer, which only a FLOAT column stores as a double."""
+    if not pa.types.is_floating(field.type) or field.column.kind is LogicalType.REAL:
+        return False
+    # A name with escapes has several forms.
+    name = re.escape(json.dumps(field.name, ensure_ascii=False).encode())
+    return b"\\u" in data or re.search(name + rb"\s*:\s*-?[0-9]+\s*[,}]", data) is not None
 
 
 def _read_with_arrow(data: bytes, fields: Sequence[BodyField]) -> pa.Table | None:

@@ -123,6 +123,17 @@ def test_plain_rows_are_read_at_once(plain: Callable[[Any, Any], Any] | None) ->
     assert at_once.table.equals(one_by_one.table)
 
 
+@pytest.mark.parametrize("plain", [None, read_scalar_lines])
+@pytest.mark.parametrize("name", ["id", "name"])
+def test_integers_after_fractions_keep_their_digits(plain: Any, name: str) -> None:
+    fractions = f'{{"{name}":2.5,"Ratio":1}}\n'
+    for integer in ("5", "9007199254740993", "123456789012345678"):
+        for line in (f'{{"Ratio":3,"{name}" : {integer}}}', f'{{"{name}":{integer} , "Ratio":3}}'):
+            at_once, one_by_one = converted((fractions * 90 + line).encode(), plain)
+            assert one_by_one.errors == []
+            assert at_once is None or at_once.table.equals(one_by_one.table)
+
+
 @pytest.mark.parametrize(
     "line",
     [
