@@ -32,6 +32,7 @@ _MIN_COLUMNAR_BYTES = 2_000
 _READ_BLOCKS = 4
 _MIN_BLOCK_BYTES = 1 << 20
 _NEGATIVE_ZERO_PATTERN = re.compile(rb"-0(?![.0-9eE])")
+_INTEGER_PATTERN = rb"\s*:\s*-?[0-9]+\s*[,}]"
 _DATE_PATTERN = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 
 
@@ -91,11 +92,28 @@ def _read_columns(
 
 def _has_integer_among_fractions(data: bytes, field: BodyField) -> bool:
     """Return True if a field of doubles may have an integer, which only a FLOAT column stores as a double."""
-    if not pa.types.is_floating(field.type) or field.column.kind is LogicalType.REAL:
+    if field.column.kind is LogicalType.REAL:
+        return False
+    names = _list_double_names(field.name, field.type)
+    if not names:
         return False
     # A name with escapes has several forms.
-    name = re.escape(json.dumps(field.name, ensure_ascii=False).encode())
-    return b"\\u" in data or re.search(name + rb"\s*:\s*-?[0-9]+\s*[,}]", data) is not None
+    if None in names or b"\\u" in data or b"\\/" in data:
+        return True
+    texts = (json.dumps(name, ensure_ascii=False).encode() for name in names)
+    pattern = b"(?:%s)%s" % (b"|".join(map(re.escape, texts)), _INTEGER_PATTERN)
+    return re.search(pattern, data) is not None
+
+
+def _list_double_names(name: str, kind: pa.DataType) -> set[str | None]:
+    """Return the names of the doubles in a value. None is an element of a list."""
+    if pa.types.is_floating(kind):
+        return {name}
+    if pa.types.is_struct(kind):
+        return set().union(*(_list_double_names(each.name, each.type) for each in kind))
+    if pa.types.is_list(kind):
+        return {None} if _list_double_names(name, kind.value_type) else set()
+    return set()
 
 
 def _read_with_arrow(data: bytes, fields: Sequence[BodyField]) -> pa.Table | None:

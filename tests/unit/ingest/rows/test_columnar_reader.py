@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.ingest.rows.body import parse_json_lines
-from snowmelt.ingest.rows.columnar_reader import read_table_columns
+from snowmelt.ingest.rows.columnar_reader import read_field_columns, read_table_columns
 from snowmelt.ingest.rows.field_names import BodyField, parse_scalar_fields, resolve_field_case
 from snowmelt.ingest.rows.line_reader import read_scalar_lines
 from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter
@@ -132,6 +132,17 @@ def test_integers_after_fractions_keep_their_digits(plain: Any, name: str) -> No
             at_once, one_by_one = converted((fractions * 90 + line).encode(), plain)
             assert one_by_one.errors == []
             assert at_once is None or at_once.table.equals(one_by_one.table)
+
+
+@pytest.mark.parametrize("value", ['{"b":[{"c":%s}]}', '{"b":{"c":%s}}', "[%s]", "%s"])
+def test_integers_among_nested_fractions_are_left_to_the_exact_reader(value: str) -> None:
+    fractions = f'{{"a":{value % 2.5},"n":1}}\n' * 90
+    integer = f'{{"n":1,"a":{value % 9007199254740993}}}'
+    assert read_field_columns((fractions + integer).encode()) is None
+    integers = fractions.replace("2.5", "9007199254740993")
+    table = read_field_columns(integers.encode())
+    assert table is not None
+    assert "9007199254740993" in str(table["a"][0].as_py())
 
 
 @pytest.mark.parametrize(
