@@ -146,7 +146,7 @@ class SiteWatch:
                 if not reported and now - since > _REPORTED_AFTER_S:
                     reported = True
                     _log.warning(
-                        "%s has rejected requests for %.0f s, and no other site is the primary: %s",
+                        "Requests to %s have failed for %.0f s, and no other site is a newer primary: %s",
                         *(address, now - since, _describe_states(states)),
                     )
                 continue

@@ -49,5 +49,5 @@ def test_a_search_without_a_primary_is_logged_once(caplog: pytest.LogCaptureFixt
     waiting.wait(1)
     watch.stop()
     [message] = caplog.messages
-    assert f"{urls[0]} has rejected requests for" in message
+    assert f"Requests to {urls[0]} have failed for" in message
     assert f"{urls[0]} does not respond, {urls[1]} does not respond" in message
