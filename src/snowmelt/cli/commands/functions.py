@@ -300,16 +300,18 @@ def _call_in_batches(
         batch = list(islice(rows, batch_rows))
         if not batch:
             return
+        # An empty field is NULL: it is sent, and printed, as NULL.
+        sent = [[text or None for text in row] for row in batch]
         columns = []
         for read, argument, texts in zip(
-            readers, signature.arguments, zip(*batch, strict=True), strict=True
+            readers, signature.arguments, zip(*sent, strict=True), strict=True
         ):
             try:
-                columns.append([None if text == "" else read(text) for text in texts])
+                columns.append([None if text is None else read(text) for text in texts])
             except ValueMismatch as error:
                 raise UserError(f"Column {argument.name}: {error}.") from None
         reply = probe.send_batch(len(batch), columns, query_id, number)
-        for at, (row, value) in enumerate(zip(batch, reply.values, strict=True)):
+        for at, (row, value) in enumerate(zip(sent, reply.values, strict=True)):
             failure = reply.failures.get(at)
             yield (*row, value if failure is None else f"{failure.code}: {failure.message}")
 
