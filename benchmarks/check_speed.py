@@ -24,7 +24,7 @@ from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt.integrity.checker import CheckSettings, IntegrityChecker
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.row_fingerprint import fingerprint_table
-from snowmelt.table.table_reader import read_native_bytes
+from snowmelt.table.native_file import read_native_bytes
 
 if TYPE_CHECKING:
     from snowmelt.schema.types import TableSchema

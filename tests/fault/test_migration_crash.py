@@ -15,7 +15,7 @@ import pytest
 from fixtures.chunks import Lakehouse
 from snowmelt.clock import ManualClock
 from snowmelt.failpoints import Failpoint
-from snowmelt.table.iceberg import NativeFile
+from snowmelt.table.native_file import NativeFile
 from snowmelt.table.snapshot import take_snapshots
 from support import forked_processes
 

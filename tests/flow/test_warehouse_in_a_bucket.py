@@ -15,9 +15,10 @@ from fixtures.chunks import NUMBERS, Lakehouse
 from fixtures.s3 import Seaweed
 from snowmelt.errors import AlreadyExists
 from snowmelt.table.compaction import compact
-from snowmelt.table.file_io import StoreFileIO, is_local_location, make_file_io
+from snowmelt.table.file_io import StoreFileIO, make_file_io
 from snowmelt.table.file_replacement_run import MaintenanceSettings
 from snowmelt.table.iceberg import list_native_files, load_native_table
+from snowmelt.table.native_file import is_local_location
 from snowmelt.table.warehouse_paths import open_cached_store, open_warehouse
 
 pytestmark = pytest.mark.slow

@@ -20,7 +20,7 @@ from snowmelt.integrity.orphan_checks import check_orphan_blobs, check_orphan_fi
 from snowmelt.integrity.table_state import LedgerTotals, TableState, read_table_state
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store import Store
-from snowmelt.table.iceberg import NativeFile
+from snowmelt.table.native_file import NativeFile
 from snowmelt.table.warehouse_paths import Warehouse
 
 

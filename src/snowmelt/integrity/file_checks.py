@@ -19,9 +19,9 @@ from snowmelt.schema.chunk_types import FIELD_ID, to_contiguous_array
 from snowmelt.schema.iceberg_table_form import keeps_values
 from snowmelt.schema.row_fingerprint import Fingerprint, fingerprint_table, sum_fingerprints
 from snowmelt.table.column_bounds import StoredBound, decode_bound
-from snowmelt.table.iceberg import NativeFile, NativeTable, list_native_files
+from snowmelt.table.iceberg import NativeTable, list_native_files
+from snowmelt.table.native_file import NativeFile, read_native_bytes
 from snowmelt.table.snapshot import load_current_native_table
-from snowmelt.table.table_reader import read_native_bytes
 from snowmelt.table.warehouse_paths import Warehouse
 
 _RANGE_LIMIT = 5

@@ -26,8 +26,9 @@ from snowmelt.schema.types import TableName, to_display_name
 from snowmelt.storage.store import Store
 from snowmelt.table.chunk_reader import run_chunk_read_task
 from snowmelt.table.iceberg import list_native_files
+from snowmelt.table.native_file import read_native_bytes
 from snowmelt.table.snapshot import load_current_native_table
-from snowmelt.table.table_reader import make_chunk_read_tasks, read_native_bytes
+from snowmelt.table.table_reader import make_chunk_read_tasks
 from snowmelt.table.warehouse_paths import Warehouse
 
 _ROW_NUMBER = "snowmelt_row_number"

@@ -17,9 +17,9 @@ from snowmelt.load.phase_protocols import ParseReject
 from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import TableSchema
 from snowmelt.table.external_sort import make_sort_keys
+from snowmelt.table.native_file import read_native_bytes
 from snowmelt.table.native_file_writer import NativeWriter, WrittenFile
 from snowmelt.table.rejects import REJECT_SCHEMA, RejectedRow, RejectOrigin, to_reject_table
-from snowmelt.table.table_reader import read_native_bytes
 from snowmelt.table.warehouse_paths import open_cached_store
 
 # Size of a row group before encoding. Pruning is effective with row groups of this size.

@@ -20,8 +20,9 @@ from snowmelt.query.plain_query import PlainQuery, QueryNotPlain, parse_plain_qu
 from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import LogicalType
 from snowmelt.table.chunk_reader import ChunkReadTask, project_schema, run_chunk_read_task
+from snowmelt.table.native_file import read_native_batches
 from snowmelt.table.snapshot import TableSnapshot, take_snapshots
-from snowmelt.table.table_reader import make_chunk_read_tasks, read_native_batches
+from snowmelt.table.table_reader import make_chunk_read_tasks
 
 _BATCH_ROWS = 65_536
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {

@@ -2,6 +2,9 @@
 
 It must not implement `pushFilters`: Spark 4.3.0 reuses a pushed filter for later queries on the same
 DataFrame, which loses rows. Use the option `where` instead.
+
+Spark starts a Python process for each step of planning a query: to look up the format, for its schema,
+for a reader or writer, for a commit. Methods import only what their step needs.
 """
 
 from __future__ import annotations
@@ -18,10 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from snowmelt.spark.datasource.catalog_connection import LakeConnection, resolve_connection
-from snowmelt.spark.datasource.options import FORMAT, check_options
-from snowmelt.spark.datasource.reader import READ_OPTIONS, SnapshotReader, read_requested_schema
-from snowmelt.spark.datasource.stream_reader import STREAM_OPTIONS, TableStreamReader
-from snowmelt.spark.datasource.writer import TableStreamWriter, TableWriter
+from snowmelt.spark.datasource.options import FORMAT, READ_OPTIONS, STREAM_OPTIONS, check_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -44,6 +44,8 @@ class TableSource(DataSource):
             TableNotFound: If the table does not exist or the role lacks privileges on it.
             LoadRefused: If an option is unknown.
         """
+        from snowmelt.spark.datasource.reader import read_requested_schema
+
         # `load()` does not report whether a stream is read, so accept the options of batch and
         # stream reads. The first action creates the reader, which checks its own options.
         check_options(self.options, READ_OPTIONS | STREAM_OPTIONS, "reading")
@@ -51,6 +53,8 @@ class TableSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader of the table in the options."""
+        from snowmelt.spark.datasource.reader import SnapshotReader
+
         return SnapshotReader(self._resolve_connection(), self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -61,16 +65,22 @@ class TableSource(DataSource):
             TableNotFound: If the table does not exist or the role lacks INSERT on it.
             LoadRefused: If the columns do not match the table's.
         """
+        from snowmelt.spark.datasource.writer import TableWriter
+
         return TableWriter(self._resolve_connection(), self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  Spark's
         """Return a writer of a stream's batches. Raises the same errors as `writer`."""
+        from snowmelt.spark.datasource.writer import TableStreamWriter
+
         return TableStreamWriter(
             self._resolve_connection(), self.options, schema, overwrite=overwrite
         )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's
         """Return a streaming reader of the rows added to the table."""
+        from snowmelt.spark.datasource.stream_reader import TableStreamReader
+
         return TableStreamReader(self._resolve_connection(), self.options, schema)
 
     def _resolve_connection(self) -> LakeConnection:

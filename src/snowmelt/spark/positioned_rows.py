@@ -27,7 +27,7 @@ from snowmelt.schema.types import TableSchema
 from snowmelt.spark.datasource.write_task import WritePlan, decode_variant_columns
 from snowmelt.spark.tables.spark_column_mapping import VisibleColumn
 from snowmelt.spark.task_job import create_payload_frame, load_payload
-from snowmelt.table.table_reader import read_native_field_batches
+from snowmelt.table.native_file import read_native_field_batches
 
 if TYPE_CHECKING:
     from snowmelt.table.native_file_writer import WrittenFile

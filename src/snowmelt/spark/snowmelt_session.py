@@ -63,6 +63,7 @@ from snowmelt.spark.row_changes import (
     parse_row_change,
 )
 from snowmelt.spark.session import apply_required_settings, local_session
+from snowmelt.spark.sql.cursor import parse_dotted_name
 from snowmelt.spark.sql.read_planner import (
     PlannedTable,
     QueryPlanner,
@@ -79,7 +80,6 @@ from snowmelt.spark.sql.system_views import (
 )
 from snowmelt.spark.sql.table_references import (
     SparkQuery,
-    parse_dotted_name,
     parse_query,
     qualify_reference,
     replace_references,

@@ -3,7 +3,8 @@
 `snapshot`: a consistent view of tables, native files up to a watermark and chunks above it.
 `pruning`: selection of the files and chunks that can match a query's predicates.
 `chunk_reader`: reads one chunk as a table in native form, without the catalog.
-`table_reader`: reads chunks, native files and whole tables without an engine.
+`native_file`: a native file's entry in the metadata, and readers of its rows.
+`table_reader`: reads chunks and whole tables without an engine.
 `warehouse_paths`: paths and addresses of native files.
 `file_io`: PyIceberg's file access through Snowmelt's stores.
 `column_bounds`: encoded bounds of native columns.

@@ -37,10 +37,10 @@ from snowmelt.table.file_replacement_run import (
     begin_maintenance_run,
     commit_maintenance_run,
 )
-from snowmelt.table.iceberg import NativeFile, list_native_files
+from snowmelt.table.iceberg import list_native_files
+from snowmelt.table.native_file import NativeFile, read_native_batches, read_native_field_batches
 from snowmelt.table.native_file_writer import NativeWriter, WrittenFile
 from snowmelt.table.snapshot import load_current_native_table
-from snowmelt.table.table_reader import read_native_batches, read_native_field_batches
 from snowmelt.table.warehouse_paths import open_cached_store, open_warehouse
 
 _SMALL_FILE_SHARE = 0.75

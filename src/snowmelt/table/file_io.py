@@ -8,29 +8,18 @@ from __future__ import annotations
 
 import io
 from types import TracebackType
-from urllib.parse import urlsplit
 
 from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 
-from snowmelt.errors import AlreadyExists, ObjectMissing
-from snowmelt.storage.object_file import ObjectFile
-from snowmelt.storage.store import OpenObject, Store
-from snowmelt.table.warehouse_paths import Warehouse, open_cached_store
-
-# Maximum size of a file that is read whole. Metadata files are smaller. From data files, readers
-# request single ranges.
-_MAX_WHOLE_READ_BYTES = 8 * 1024 * 1024
-_BUFFER_BYTES = 1024 * 1024
+from snowmelt.errors import AlreadyExists
+from snowmelt.storage.store import Store
+from snowmelt.table.native_file import is_local_location, open_stored_file, resolve_location
+from snowmelt.table.warehouse_paths import Warehouse
 
 
 def make_file_io(location: str) -> FileIO:
     """Return the `FileIO` for an address."""
     return load_file_io({}, location) if is_local_location(location) else StoreFileIO()
-
-
-def is_local_location(location: str) -> bool:
-    """Return True if an address is a path or a `file:` URL."""
-    return urlsplit(location).scheme in {"", "file"}
 
 
 class StoreFileIO(FileIO):
@@ -46,9 +35,7 @@ class StoreFileIO(FileIO):
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Delete a file. Idempotent."""
-        store, path = _resolve_location(
-            location if isinstance(location, str) else location.location
-        )
+        store, path = resolve_location(location if isinstance(location, str) else location.location)
         store.delete(path)
 
 
@@ -57,7 +44,7 @@ class _StoreFile:
 
     def __init__(self, location: str) -> None:
         super().__init__(location)  # type: ignore[call-arg]  # PyIceberg's class comes next
-        self._store, self._path = _resolve_location(location)
+        self._store, self._path = resolve_location(location)
 
     def __len__(self) -> int:
         """Return the length in bytes.
@@ -86,13 +73,7 @@ class StoreInputFile(_StoreFile, InputFile):
             StageUnavailable: If the store does not respond.
         """
         del seekable
-        try:
-            opened = self._store.open(self._path)
-            if opened.size > _MAX_WHOLE_READ_BYTES:
-                return io.BufferedReader(_ObjectReadStream(opened), _BUFFER_BYTES)
-            return io.BytesIO(self._store.get(self._path))
-        except ObjectMissing:
-            raise FileNotFoundError(self._path) from None
+        return open_stored_file(self._store, self._path)
 
 
 class StoreOutputFile(_StoreFile, OutputFile):
@@ -191,18 +172,6 @@ class _RetainedStream(io.BytesIO):
         """Do nothing."""
 
 
-class _ObjectReadStream(ObjectFile):
-    """Stream of an open object, which it closes."""
-
-    def __init__(self, stored_object: OpenObject) -> None:
-        super().__init__(stored_object)
-        self._object = stored_object
-
-    def close(self) -> None:
-        self._object.close()
-        super().close()
-
-
 class _ObjectWriteStream(io.BytesIO):
     """Stream that writes the whole object on close, and nothing if the writer fails."""
 
@@ -237,10 +206,3 @@ class _PublishingStream(_ObjectWriteStream):
             super().close()
         except AlreadyExists:
             io.BytesIO.close(self)
-
-
-def _resolve_location(location: str) -> tuple[Store, str]:
-    """Return the store of an address, and the path in the store."""
-    scheme, _, rest = location.partition("://")
-    bucket, _, path = rest.partition("/")
-    return open_cached_store(f"{scheme}://{bucket}"), path

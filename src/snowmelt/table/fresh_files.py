@@ -23,8 +23,8 @@ from snowmelt.table.chunk_reader import (
     run_chunk_read_task,
 )
 from snowmelt.table.external_sort import make_sort_keys
+from snowmelt.table.native_file import read_native_file
 from snowmelt.table.native_file_writer import WrittenFile, write_native_file
-from snowmelt.table.table_reader import read_native_file
 from snowmelt.table.warehouse_paths import Warehouse, make_fresh_path
 
 _MIB = 1024 * 1024

@@ -54,6 +54,7 @@ from snowmelt.schema.chunk_types import FIELD_ID
 from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import TableSchema
 from snowmelt.table.file_io import make_file_io
+from snowmelt.table.native_file import NativeFile
 from snowmelt.table.native_file_writer import WrittenFile, make_data_file
 from snowmelt.table.warehouse_paths import Warehouse
 
@@ -129,23 +130,6 @@ class NativeTable:
         summaries = [snapshot.summary for snapshot in self.metadata.snapshots]
         key = _PROPERTY_PREFIX + "run-id"
         return any(s is not None and s.additional_properties.get(key) == run_id for s in summaries)
-
-
-@dataclass(frozen=True, slots=True)
-class NativeFile:
-    """Native file: address, commit number, bytes, rows, and statistics by field ID.
-
-    Bounds are encoded (see `snowmelt.table.column_bounds`). Unknown bounds are missing.
-    """
-
-    path: str
-    sequence: int
-    size: int
-    rows: int
-    lower: Mapping[int, bytes]
-    upper: Mapping[int, bytes]
-    nulls: Mapping[int, int]
-    nans: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)

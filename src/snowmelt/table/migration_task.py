@@ -25,8 +25,8 @@ from snowmelt.table.chunk_reader import (
     run_chunk_read_task,
 )
 from snowmelt.table.external_sort import make_sort_keys
+from snowmelt.table.native_file import read_native_bytes
 from snowmelt.table.native_file_writer import WrittenFile, write_native_file
-from snowmelt.table.table_reader import read_native_bytes
 from snowmelt.table.warehouse_paths import open_cached_store
 
 # Maximum bytes of rows that a task buffers per file. The file has about 128 MiB compressed.

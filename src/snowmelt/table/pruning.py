@@ -28,7 +28,7 @@ from snowmelt.wire.column_statistics import StoredStatisticsDecoder
 
 if TYPE_CHECKING:
     from snowmelt.catalog.streaming.chunks import ChunkRange, ChunkRecord
-    from snowmelt.table.iceberg import NativeFile
+    from snowmelt.table.native_file import NativeFile
 
 LiteralValue: TypeAlias = (
     bool | int | float | Decimal | str | bytes | dt.date | dt.time | dt.datetime | None

@@ -25,7 +25,8 @@ from snowmelt.errors import ConfigurationError, TableInconsistent
 from snowmelt.schema.types import TableName, TableSchema
 
 if TYPE_CHECKING:
-    from snowmelt.table.iceberg import NativeFile, NativeTable
+    from snowmelt.table.iceberg import NativeTable
+    from snowmelt.table.native_file import NativeFile
 
 # Maximum age. Ten minutes less than the default retention, so that garbage collection waits longer.
 MAX_SNAPSHOT_AGE_S = 3000

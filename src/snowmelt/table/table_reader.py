@@ -1,4 +1,4 @@
-"""Readers of chunks, native files and whole tables, without an engine.
+"""Readers of chunks and whole tables, without an engine.
 
 A quarantined chunk (see `snowmelt.table.migration`) is also read. It raises an error that names the
 blob, unless the blob has been restored.
@@ -6,11 +6,10 @@ blob, unless the blob has been restored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from snowmelt.blob.encryption import derive_blob_key
 from snowmelt.catalog.db.database import Database
@@ -19,19 +18,15 @@ from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.catalog.streaming.chunks import ChunkRecord
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import TableInconsistent
-from snowmelt.schema.chunk_types import FIELD_ID
-from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import TableName, TableSchema
 from snowmelt.storage.store import Store
 from snowmelt.table.chunk_reader import (
     ChunkReadTask,
     concatenate_native_tables,
-    make_columnless_table,
     project_schema,
     run_chunk_read_task,
 )
-from snowmelt.table.file_io import make_file_io
-from snowmelt.table.iceberg import NativeFile
+from snowmelt.table.native_file import read_native_file
 from snowmelt.table.snapshot import take_snapshots
 
 
@@ -61,74 +56,6 @@ def make_chunk_read_tasks(
         else task
         for task, chunk in zip(tasks, chunks, strict=True)
     ]
-
-
-def read_native_file(address: str, schema: TableSchema) -> pa.Table:
-    """Read the native file at an address as rows of `schema` in native form.
-
-    Columns are matched by field ID.
-    """
-    with make_file_io(address).new_input(address).open() as stream:
-        whole = pq.ParquetFile(stream)
-        names = _names_by_field_id(whole)
-        wanted = native_schema(schema)
-        return _conform_to_schema(whole.read(_find_present_names(wanted, names)), names, wanted)
-
-
-def read_native_bytes(data: bytes, schema: TableSchema) -> pa.Table:
-    """Read the bytes of a native file as `read_native_file` does, and verify page checksums."""
-    whole = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-    names = _names_by_field_id(whole)
-    wanted = native_schema(schema)
-    return _conform_to_schema(whole.read(_find_present_names(wanted, names)), names, wanted)
-
-
-def read_native_batches(file: NativeFile, schema: TableSchema, max_rows: int) -> Iterator[pa.Table]:
-    """Read a native file as `read_native_file` does, up to `max_rows` rows at a time."""
-    return read_native_field_batches(file.path, native_schema(schema), max_rows)
-
-
-def read_native_field_batches(address: str, wanted: pa.Schema, max_rows: int) -> Iterator[pa.Table]:
-    """Read fields of a native file, up to `max_rows` rows at a time.
-
-    `wanted` has the native fields. They are matched by ID.
-    """
-    with make_file_io(address).new_input(address).open() as stream:
-        whole = pq.ParquetFile(stream)
-        names = _names_by_field_id(whole)
-        for batch in whole.iter_batches(max_rows, columns=_find_present_names(wanted, names)):
-            yield _conform_to_schema(pa.Table.from_batches([batch]), names, wanted)
-
-
-def _names_by_field_id(whole: pq.ParquetFile) -> dict[int, str]:
-    """Return the names of a file's columns by field ID."""
-    return {
-        int(part.metadata[FIELD_ID]): part.name
-        for part in whole.schema_arrow
-        if part.metadata and FIELD_ID in part.metadata
-    }
-
-
-def _list_field_ids(wanted: pa.Schema) -> list[int]:
-    return [int(part.metadata[FIELD_ID]) for part in wanted]
-
-
-def _find_present_names(wanted: pa.Schema, names: dict[int, str]) -> list[str]:
-    return [names[key] for key in _list_field_ids(wanted) if key in names]
-
-
-def _conform_to_schema(table: pa.Table, names: dict[int, str], wanted: pa.Schema) -> pa.Table:
-    """Convert rows to the schema `wanted`. A missing column becomes NULL."""
-    rows = table.num_rows
-    if not len(wanted):
-        return make_columnless_table(rows)
-    arrays = [
-        table.column(names[key]).cast(part.type)
-        if key in names
-        else pa.chunked_array([pa.nulls(rows, part.type)])
-        for key, part in zip(_list_field_ids(wanted), wanted, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=wanted)
 
 
 def read_table(

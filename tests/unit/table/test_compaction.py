@@ -27,9 +27,9 @@ from snowmelt.table.file_replacement_run import (
     expire_snapshots,
     maintenance_lease_name,
 )
-from snowmelt.table.iceberg import NativeFile, NativeTable, list_native_files
+from snowmelt.table.iceberg import NativeTable, list_native_files
+from snowmelt.table.native_file import NativeFile, read_native_file
 from snowmelt.table.snapshot import TableSnapshot, take_snapshots
-from snowmelt.table.table_reader import read_native_file
 
 HOUR = 3600.0
 MIB = 1024 * 1024

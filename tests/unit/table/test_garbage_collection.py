@@ -23,8 +23,8 @@ from snowmelt.table.chunk_reader import concatenate_native_tables
 from snowmelt.table.iceberg import MAX_SNAPSHOTS
 from snowmelt.table.migration import MigrationSettings, plan_migration
 from snowmelt.table.migration_task import run_migration_task
+from snowmelt.table.native_file import read_native_file
 from snowmelt.table.snapshot import TableSnapshot, take_snapshots
-from snowmelt.table.table_reader import read_native_file
 
 OTHER = TableName("DEMO", "PUBLIC", "OTHER")
 HOUR = 3600.0

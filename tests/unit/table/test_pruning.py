@@ -18,7 +18,7 @@ from snowmelt.schema.chunk_types import FIELD_ID, chunk_arrow_schema
 from snowmelt.schema.iceberg_table_form import to_native_table
 from snowmelt.schema.statistics import collect_statistics
 from snowmelt.schema.types import Column, LogicalType, TableSchema
-from snowmelt.table.iceberg import NativeFile
+from snowmelt.table.native_file import NativeFile
 from snowmelt.table.pruning import (
     And,
     Comparison,

@@ -11,8 +11,7 @@ from snowmelt.clock import SystemClock
 from snowmelt.errors import ColumnNotFound, LoadRefused, Unsupported
 from snowmelt.schema.types import LogicalType, TableName, TableSchema
 from snowmelt.spark.datasource.catalog_connection import SECRET_CATALOG
-from snowmelt.spark.sql.predicates import extract_exact_predicates
-from snowmelt.spark.sql.table_references import parse_dotted_name, parse_query
+from snowmelt.spark.sql.cursor import parse_dotted_name
 from snowmelt.spark.tables.partition import ReadShape, list_needed_columns
 from snowmelt.spark.tables.spark_column_mapping import (
     VisibleColumn,
@@ -23,6 +22,10 @@ from snowmelt.table.pruning import Predicate
 from snowmelt.table.snapshot import TableSnapshot
 
 FORMAT = "snowmelt"
+READ_OPTIONS = frozenset({"where", "columns", "snapshot", "as_of"})
+STREAM_OPTIONS = frozenset(
+    {"where", "columns", "startingOffset", "maxRowsPerTrigger", "maxChunksPerTrigger"}
+)
 LOCATION_OPTIONS = frozenset(
     {"data_dir", "catalog", SECRET_CATALOG, "stage", "warehouse", "keys", "role", "table", "path"}
 )
@@ -111,6 +114,10 @@ def parse_where_option(text: str | None, schema: TableSchema) -> tuple[Predicate
     """
     if not text:
         return ()
+    # Import sqlglot only for a condition: each of Spark's planning processes imports this module.
+    from snowmelt.spark.sql.predicates import extract_exact_predicates
+    from snowmelt.spark.sql.table_references import parse_query
+
     query = parse_query(f"SELECT * FROM a.b.c WHERE {text}")
     columns = {
         each.name.lower(): None if each.is_companion else each.column

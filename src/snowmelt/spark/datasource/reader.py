@@ -13,6 +13,7 @@ from snowmelt.errors import LoadRefused
 from snowmelt.schema.types import TableName
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.options import (
+    READ_OPTIONS,
     check_options,
     make_read_shape,
     parse_integer_option,
@@ -26,8 +27,6 @@ from snowmelt.spark.tables.partition import (
     plan_partitions,
     read_partition,
 )
-from snowmelt.spark.tables.time_travel import take_snapshot_at_sequence, take_snapshot_at_time
-from snowmelt.table.iceberg import NativeFile
 from snowmelt.table.pruning import prune_chunks, prune_files
 from snowmelt.table.snapshot import TableSnapshot, take_snapshots
 from snowmelt.table.table_reader import make_chunk_read_tasks
@@ -35,8 +34,7 @@ from snowmelt.table.table_reader import make_chunk_read_tasks
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-
-READ_OPTIONS = frozenset({"where", "columns", "snapshot", "as_of"})
+    from snowmelt.table.native_file import NativeFile
 
 
 def take_table_snapshot(connection: LakeConnection, name: TableName) -> TableSnapshot:
@@ -62,11 +60,14 @@ def take_requested_snapshot(
     if sequence is not None and as_of is not None:
         raise LoadRefused(what="snapshot and as_of", reason="give one of them")
     snapshot = take_table_snapshot(connection, requested_table(options))
+    if sequence is None and as_of is None:
+        return snapshot
+    # Import PyIceberg only for time travel: Spark requests the schema in a process of its own.
+    from snowmelt.spark.tables.time_travel import take_snapshot_at_sequence, take_snapshot_at_time
+
     if sequence is not None:
         return take_snapshot_at_sequence(connection.database, snapshot, sequence)
-    if as_of is not None:
-        return take_snapshot_at_time(connection.database, snapshot, requested_time(as_of))
-    return snapshot
+    return take_snapshot_at_time(connection.database, snapshot, requested_time(as_of or ""))
 
 
 def read_requested_schema(connection: LakeConnection, options: Mapping[str, str]) -> StructType:

@@ -27,7 +27,8 @@ from snowmelt.errors import LoadRefused, TableNotFound
 from snowmelt.schema.types import TableName, TableSchema
 from snowmelt.spark.tables.time_travel import list_retained_snapshots
 from snowmelt.table.active_run_files import parse_run_id
-from snowmelt.table.iceberg import NativeFile, NativeTable, list_native_files, load_native_table
+from snowmelt.table.iceberg import NativeTable, list_native_files, load_native_table
+from snowmelt.table.native_file import NativeFile
 from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.warehouse_paths import parse_fresh_range
 

@@ -33,6 +33,7 @@ from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.options import (
+    STREAM_OPTIONS,
     check_options,
     parse_integer_option,
     requested_table,
@@ -61,11 +62,6 @@ from snowmelt.table.snapshot import MAX_SNAPSHOT_AGE_S, TableSnapshot
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-
-STREAM_OPTIONS = frozenset(
-    {"where", "columns", "startingOffset", "maxRowsPerTrigger", "maxChunksPerTrigger"}
-)
 
 
 # Interval at which a stream without new rows renews its saved read position.

@@ -11,6 +11,7 @@ import datetime as dt
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from snowmelt.catalog.db.database import Database, open_catalog_clock
 from snowmelt.catalog.jobs.load_history import LoadTotals, OffsetAdvance, read_stream_offsets
@@ -21,16 +22,10 @@ from snowmelt.errors import LoadOvertaken, LoadRefused, SnowmeltError, UnknownOu
 from snowmelt.schema.types import TableName
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.write_task import WritePlan, WriteTaskResult, match_columns
-from snowmelt.table.load_commit import (
-    LoadRequest,
-    LoadResult,
-    OpenLoad,
-    abort_load,
-    begin_load,
-    commit_load,
-    renewing_load_lease,
-)
 from snowmelt.table.warehouse_paths import open_warehouse
+
+if TYPE_CHECKING:
+    from snowmelt.table.load_commit import LoadResult, OpenLoad
 
 # Garbage collection deletes files of unknown loads after 24 hours.
 _MAX_WRITE_DURATION = dt.timedelta(hours=20)
@@ -180,6 +175,15 @@ def run_as_load(
         LoadOvertaken: If the table was dropped or changed during the statement.
         UnknownOutcome: If the result may have been committed.
     """
+    # Import PyIceberg only to commit: a process that only prepares a write needs no metadata.
+    from snowmelt.table.load_commit import (
+        LoadRequest,
+        abort_load,
+        begin_load,
+        commit_load,
+        renewing_load_lease,
+    )
+
     connection = target.connection
     load = begin_load(
         connection.database,
@@ -244,6 +248,8 @@ def _make_load_result(
     results: Sequence[WriteTaskResult],
     write_id: WriteId | None,
 ) -> LoadResult:
+    from snowmelt.table.load_commit import LoadResult
+
     files = [file for each in results for file in each.files]
     advances: tuple[OffsetAdvance, ...] = ()
     if write_id is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from snowmelt.catalog.sql.cursor import TokenCursor, is_at_end
-from snowmelt.catalog.sql.lexer import SqlRules, SqlToken, TokenKind
+from snowmelt.catalog.sql.lexer import SqlRules, SqlToken, TokenKind, tokenize
+from snowmelt.errors import StatementError
 from snowmelt.schema.types import TableName
 from snowmelt.spark.tables.spark_column_mapping import quote_identifier
 
@@ -23,6 +24,23 @@ def read_dotted_name(tokens: Sequence[SqlToken], index: int) -> list[SqlToken]:
             break
         index += 2
     return parts
+
+
+def parse_dotted_name(text: str) -> tuple[str, ...]:
+    """Parse a dotted name into internal names. Return an empty tuple if the text is not one.
+
+    Parts may be quoted with backticks (as in Spark) or with double quotes (as in Snowflake).
+    """
+    try:
+        tokens = tokenize(text, SqlRules.SPARK)[:-1]
+    except StatementError:
+        return ()
+    parts, dots = tokens[::2], tokens[1::2]
+    if len(parts) != len(dots) + 1 or any(dot.unquoted != "." for dot in dots):
+        return ()
+    if not all(part.kind in NAME_KINDS or part.source_text.startswith('"') for part in parts):
+        return ()
+    return tuple(part.text for part in parts)
 
 
 def match_brackets(tokens: Sequence[SqlToken]) -> dict[int, int]:

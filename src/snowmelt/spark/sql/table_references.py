@@ -18,7 +18,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from snowmelt.catalog.sql.lexer import SqlRules, SqlToken, TokenKind, prepare_for_sqlglot, tokenize
-from snowmelt.errors import StatementError, Unsupported
+from snowmelt.errors import Unsupported
 from snowmelt.spark.sql.cursor import FULL_NAME_PARTS, NAME_KINDS, read_dotted_name
 
 # sqlglot's Spark dialect lacks `v:city`, which Spark supports.
@@ -327,20 +327,3 @@ def _make_unqualifying_edits(
         if any(names == table[-len(names) :] for table in tables):
             edits.append((parts[0].meta["start"], parts[-2].meta["start"], ""))
     return edits
-
-
-def parse_dotted_name(text: str) -> tuple[str, ...]:
-    """Parse a dotted name into internal names. Return an empty tuple if the text is not one.
-
-    Parts may be quoted with backticks (as in Spark) or with double quotes (as in Snowflake).
-    """
-    try:
-        tokens = tokenize(text, SqlRules.SPARK)[:-1]
-    except StatementError:
-        return ()
-    parts, dots = tokens[::2], tokens[1::2]
-    if len(parts) != len(dots) + 1 or any(dot.unquoted != "." for dot in dots):
-        return ()
-    if not all(part.kind in NAME_KINDS or part.source_text.startswith('"') for part in parts):
-        return ()
-    return tuple(part.text for part in parts)

@@ -48,7 +48,7 @@ from snowmelt.table.pruning import (
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from snowmelt.table.iceberg import NativeFile
+    from snowmelt.table.native_file import NativeFile
 
 _MAX_BATCH_ROWS = 65_536
 _MAX_BATCH_BYTES = 16 * 1024 * 1024
@@ -146,7 +146,7 @@ def _read_tables(partition: ReadPartition) -> Iterator[pa.Table]:
     shape = partition.shape
     if partition.files:
         # Import only for native files, because the import is slow.
-        from snowmelt.table.table_reader import read_native_batches
+        from snowmelt.table.native_file import read_native_batches
 
         schema = project_schema(shape.schema, shape.columns)
         for file in partition.files:

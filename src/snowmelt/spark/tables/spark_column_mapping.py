@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import datetime as dt
 
     from snowmelt.table.chunk_reader import ChunkReadTask
-    from snowmelt.table.iceberg import NativeFile
+    from snowmelt.table.native_file import NativeFile
 
 # Both Parquet in Iceberg and Python's `datetime` have microsecond precision.
 _TIME_DIGITS = 6

@@ -34,8 +34,7 @@ from snowmelt.spark.tables.spark_column_mapping import (
     quote_identifier,
 )
 from snowmelt.table.chunk_reader import ChunkReadTask
-from snowmelt.table.file_io import is_local_location
-from snowmelt.table.iceberg import NativeFile
+from snowmelt.table.native_file import NativeFile, is_local_location
 
 _log = logging.getLogger("snowmelt.spark")
 

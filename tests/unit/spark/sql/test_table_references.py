@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from snowmelt.errors import StatementError, Unsupported
 from snowmelt.spark.sql.table_references import (
     list_needed_columns,
-    parse_dotted_name,
     parse_query,
     qualify_reference,
     replace_references,
@@ -126,13 +125,6 @@ def test_columns_lose_database_and_schema() -> None:
 def test_a_query_that_would_change_a_table_is_refused() -> None:
     with pytest.raises(Unsupported, match="as a statement of its own"):
         parse_query("INSERT INTO a.b.c SELECT 1")
-
-
-def test_a_dotted_name_is_folded_unless_quoted() -> None:
-    assert parse_dotted_name("demo.Public.flights") == ("DEMO", "PUBLIC", "FLIGHTS")
-    assert parse_dotted_name('demo."Public".`fl ights`') == ("DEMO", "Public", "fl ights")
-    assert parse_dotted_name("demo public") == ()
-    assert parse_dotted_name("") == ()
 
 
 @pytest.mark.parametrize(
