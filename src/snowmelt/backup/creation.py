@@ -53,7 +53,6 @@ from snowmelt.backup.manifests import (
     StoreName,
     TableAtPoint,
 )
-from snowmelt.backup.native_metadata import list_table_files
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import Database, read_schema_version
 from snowmelt.catalog.jobs import backup_history, leases
@@ -302,6 +301,9 @@ def _describe_tables(
         is_quarantined = chunk["quarantine_reason"] is not None
         if chunk["seq"] > rows[chunk["table_id"]]["migrated_seq"] or is_quarantined:
             fresh_rows[chunk["table_id"]] += chunk["rows"]
+    # Import PyIceberg only for a backup: processes that replicate use other functions of this module.
+    from snowmelt.backup.native_metadata import list_table_files
+
     states = []
     files: list[_SourceFile] = []
     for table_id, row in rows.items():

@@ -1,10 +1,11 @@
-"""Record types of a backup point: manifest and inventory."""
+"""Records of a backup point: manifest, inventory, and the URLs in files."""
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from typing import Literal
+import json
+from typing import Any, Literal
 
 import msgspec
 
@@ -153,3 +154,38 @@ def decode_manifest(data: bytes, path: str) -> PointManifest:
         return msgspec.json.decode(envelope.point, type=PointManifest)
     except msgspec.DecodeError as error:
         raise BackupDamaged(reason=f"cannot parse {path}: {error}. Use another point") from error
+
+
+class AddressConverter:
+    """Replaces the start of URLs. `old_root` and `new_root` end in a slash."""
+
+    def __init__(self, old_root: str, new_root: str) -> None:
+        self.old_root = old_root
+        self._new_root = new_root
+
+    @property
+    def changes_nothing(self) -> bool:
+        """True if both warehouses have the same URL."""
+        return self.old_root == self._new_root
+
+    def convert(self, address: str) -> str:
+        """Return the corresponding URL in the new warehouse.
+
+        Raises:
+            BackupRejected: If the URL is not in the old warehouse.
+        """
+        if not address.startswith(self.old_root):
+            raise BackupRejected(reason=f"{address} is not in the warehouse {self.old_root}")
+        return self._new_root + address.removeprefix(self.old_root)
+
+    def convert_metadata(self, content: bytes) -> bytes:
+        """Return the content of a metadata file with converted URLs.
+
+        Removes the references to earlier metadata files, which are not backed up.
+        """
+        found: dict[str, Any] = json.loads(content)
+        found["location"] = self.convert(found["location"] + "/").removesuffix("/")
+        found["metadata-log"] = []
+        for snapshot in found.get("snapshots", ()):
+            snapshot["manifest-list"] = self.convert(snapshot["manifest-list"])
+        return json.dumps(found).encode()

@@ -7,12 +7,11 @@ manifests.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO, OutputFile
@@ -23,7 +22,7 @@ from pyiceberg.manifest import (
     write_manifest_list,
 )
 
-from snowmelt.backup.manifests import BackupRejected, FileKind, SourceDamaged
+from snowmelt.backup.manifests import AddressConverter, FileKind, SourceDamaged
 from snowmelt.table.file_io import BufferedOutputFile, make_file_io
 from snowmelt.table.iceberg import load_native_table
 from snowmelt.table.snapshot_publication import copy_manifest
@@ -71,41 +70,6 @@ def list_table_files(pointer: str, incarnation: str) -> tuple[list[NativeFileRef
                     "data", file.file_path, file.file_size_in_bytes
                 )
     return list(found.values()), native.facts.total_rows
-
-
-class AddressConverter:
-    """Replaces the start of URLs. `old_root` and `new_root` end in a slash."""
-
-    def __init__(self, old_root: str, new_root: str) -> None:
-        self.old_root = old_root
-        self._new_root = new_root
-
-    @property
-    def changes_nothing(self) -> bool:
-        """True if both warehouses have the same URL."""
-        return self.old_root == self._new_root
-
-    def convert(self, address: str) -> str:
-        """Return the corresponding URL in the new warehouse.
-
-        Raises:
-            BackupRejected: If the URL is not in the old warehouse.
-        """
-        if not address.startswith(self.old_root):
-            raise BackupRejected(reason=f"{address} is not in the warehouse {self.old_root}")
-        return self._new_root + address.removeprefix(self.old_root)
-
-    def convert_metadata(self, content: bytes) -> bytes:
-        """Return the content of a metadata file with converted URLs.
-
-        Removes the references to earlier metadata files, which are not backed up.
-        """
-        found: dict[str, Any] = json.loads(content)
-        found["location"] = self.convert(found["location"] + "/").removesuffix("/")
-        found["metadata-log"] = []
-        for snapshot in found.get("snapshots", ()):
-            snapshot["manifest-list"] = self.convert(snapshot["manifest-list"])
-        return json.dumps(found).encode()
 
 
 def convert_manifest(

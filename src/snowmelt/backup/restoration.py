@@ -16,12 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from pyiceberg.manifest import ManifestFile
 
 from snowmelt import failpoints
 from snowmelt.backup.backup_keys import compute_fingerprint, open_key
@@ -41,17 +40,12 @@ from snowmelt.backup.destination import (
 )
 from snowmelt.backup.manifests import (
     PLAIN_KINDS,
+    AddressConverter,
     BackupDamaged,
     BackupRejected,
     InventoryEntry,
     PointManifest,
     StoreName,
-)
-from snowmelt.backup.native_metadata import (
-    AddressConverter,
-    convert_manifest,
-    convert_manifest_list,
-    read_local_list,
 )
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import (
@@ -71,8 +65,12 @@ from snowmelt.clock import Clock
 from snowmelt.errors import ObjectMissing
 from snowmelt.failpoints import Failpoint
 from snowmelt.storage.store import Store
-from snowmelt.table.file_io import make_file_io
 from snowmelt.table.warehouse_paths import Warehouse
+
+# Import PyIceberg only to write metadata: replication uses other functions of this module.
+if TYPE_CHECKING:
+    from pyiceberg.io import OutputFile
+    from pyiceberg.manifest import ManifestFile
 
 # File at the root of the warehouse that marks an installation as being restored.
 MARKER = "restoring.json"
@@ -268,7 +266,6 @@ class _MetadataWriter:
         self._destination = destination
         self._target = target
         self._addresses = addresses
-        self._io = make_file_io(target.warehouse.to_address(""))
         self._manifests: dict[str, InventoryEntry] = {}
         self._converted: dict[str, ManifestFile] = {}
 
@@ -288,18 +285,22 @@ class _MetadataWriter:
                     write_verified(self._target.warehouse.store, entry.path, new)
 
     def _write_list(self, entry: InventoryEntry, folder: Path) -> None:
+        from snowmelt.backup.native_metadata import convert_manifest_list, read_local_list
+
         with self._destination.downloaded(entry.stored, folder) as local:
             for manifest in read_local_list(local):
                 if manifest.manifest_path not in self._converted:
                     self._write_manifest(manifest, folder)
-            output = self._io.new_output(self._target.warehouse.to_address(entry.path))
+            output = _open_output(self._target.warehouse.to_address(entry.path))
             convert_manifest_list(local, self._convert_entry, output)
 
     def _write_manifest(self, manifest: ManifestFile, folder: Path) -> None:
+        from snowmelt.backup.native_metadata import convert_manifest
+
         entry = self._manifests.get(manifest.manifest_path)
         if entry is None:
             raise BackupDamaged(reason=f"{manifest.manifest_path} is not in the inventory")
-        output = self._io.new_output(self._target.warehouse.to_address(entry.path))
+        output = _open_output(self._target.warehouse.to_address(entry.path))
         with self._destination.downloaded(entry.stored, folder) as local:
             converted = convert_manifest(local, manifest, self._addresses, output)
         self._converted[manifest.manifest_path] = converted
@@ -310,6 +311,12 @@ class _MetadataWriter:
         copy = self._converted[manifest.manifest_path]
         converted[0], converted[1] = copy.manifest_path, copy.manifest_length
         return converted
+
+
+def _open_output(address: str) -> OutputFile:
+    from snowmelt.table.file_io import make_file_io
+
+    return make_file_io(address).new_output(address)
 
 
 def _restore_catalog(

@@ -17,25 +17,21 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pyiceberg.manifest import ManifestFile
 
 from snowmelt import failpoints
 from snowmelt.backup.destination import Spool, hash_object, write_verified
-from snowmelt.backup.manifests import StoreName
-from snowmelt.backup.native_metadata import (
-    AddressConverter,
-    convert_manifest,
-    convert_manifest_list,
-    read_local_list,
-)
+from snowmelt.backup.manifests import AddressConverter, StoreName
 from snowmelt.errors import RemoteError
 from snowmelt.failpoints import Failpoint
 from snowmelt.storage.store import Store
-from snowmelt.table.file_io import WholeOutputFile, make_file_io
 from snowmelt.table.warehouse_paths import Warehouse
+
+# Import PyIceberg only to copy metadata: most states have none.
+if TYPE_CHECKING:
+    from pyiceberg.manifest import ManifestFile
 
 _THREADS = 6
 
@@ -207,6 +203,9 @@ class ObjectCopier:
         folder: Path,
         threads: ThreadPoolExecutor,
     ) -> None:
+        from snowmelt.backup.native_metadata import convert_manifest_list, read_local_list
+        from snowmelt.table.file_io import WholeOutputFile
+
         output = WholeOutputFile(self._target.warehouse, path)
         is_here = output.exists()
         if is_here and self._trusts_metadata:
@@ -227,6 +226,9 @@ class ObjectCopier:
         folder: Path,
         threads: ThreadPoolExecutor,
     ) -> None:
+        from snowmelt.backup.native_metadata import convert_manifest
+        from snowmelt.table.file_io import WholeOutputFile, make_file_io
+
         path = self._to_path(manifest.manifest_path)
         output = WholeOutputFile(self._target.warehouse, path)
         is_here = output.exists()

@@ -63,7 +63,6 @@ from snowmelt.server.error_responses import (
 from snowmelt.server.metrics import ROUTE_SCOPE_KEY
 from snowmelt.server.middleware import read_body
 from snowmelt.server.rows.requests_and_errors import parse_query
-from snowmelt.server.streaming_routes import decode_message
 from snowmelt.wire.file_pipes import (
     FilePipeError,
     FileReport,
@@ -73,6 +72,7 @@ from snowmelt.wire.file_pipes import (
     LoadHistoryResponse,
     S3Notification,
 )
+from snowmelt.wire.streaming import decode_message
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

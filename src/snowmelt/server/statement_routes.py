@@ -48,7 +48,6 @@ from snowmelt.schema.types import to_display_name, to_internal_name
 from snowmelt.server.error_responses import ServerResponse
 from snowmelt.server.middleware import AuthenticatedRequest, PostRoute
 from snowmelt.server.query_process import QueryProcesses
-from snowmelt.server.streaming_routes import decode_message
 from snowmelt.wire.statements import (
     STATEMENTS_PATH,
     StatementFailure,
@@ -56,6 +55,7 @@ from snowmelt.wire.statements import (
     StatementResponse,
     encode_rows,
 )
+from snowmelt.wire.streaming import decode_message
 
 _log = logging.getLogger("snowmelt.server")
 # Error codes of Snowflake's SQL API, for compilation errors and for all other errors.

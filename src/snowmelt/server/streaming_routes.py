@@ -15,7 +15,6 @@ from typing import TypeVar
 import msgspec
 
 from snowmelt import tracing
-from snowmelt.errors import RequestMalformed
 from snowmelt.ingest.channels import ChannelService, evolve_schema
 from snowmelt.ingest.registrar import Registrar
 from snowmelt.ingest.registration_verifier import Registrant
@@ -33,6 +32,7 @@ from snowmelt.wire.streaming import (
     OpenChannelResponse,
     RegisterBlobsRequest,
     RegisterBlobsResponse,
+    decode_message,
 )
 
 _Message = TypeVar("_Message")
@@ -223,15 +223,3 @@ def parse_host(headers: Mapping[bytes, bytes]) -> str:
     end = host.find("]") if host.startswith("[") else -1
     colon = host.find(":", end + 1)
     return host if colon < 0 else host[:colon]
-
-
-def decode_message(body: bytes, message_type: type[_Message]) -> _Message:
-    """Decode a message.
-
-    Raises:
-        RequestMalformed: If the body is not JSON, or a field has the wrong type.
-    """
-    try:
-        return msgspec.json.decode(body, type=message_type)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise RequestMalformed(reason=str(error)) from None

@@ -7,13 +7,27 @@ extension) and the status codes (§2.7). It converts columns to and from `table_
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 
+from snowmelt.errors import RequestMalformed
 from snowmelt.schema.types import Column, column_from_fields, column_to_fields
 
 Sequencer = Annotated[int, msgspec.Meta(ge=0)]
+_Message = TypeVar("_Message")
+
+
+def decode_message(body: bytes, message_type: type[_Message]) -> _Message:
+    """Decode a message.
+
+    Raises:
+        RequestMalformed: If the body is not JSON, or a field has the wrong type.
+    """
+    try:
+        return msgspec.json.decode(body, type=message_type)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise RequestMalformed(reason=str(error)) from None
 
 
 class ConfigureClientRequest(msgspec.Struct):

@@ -31,9 +31,9 @@ from snowmelt.server.request_process import (
     serve_requests,
     write_response,
 )
-from snowmelt.server.streaming_routes import decode_message
 from snowmelt.storage.store import Store
 from snowmelt.wire.sites import PULL_PATH, READ_PATH, STATES_FOLDER
+from snowmelt.wire.streaming import decode_message
 
 _BLOCK_BYTES = 1 << 20
 # Changes after a pause wait for the start of a process, and offset tokens wait for changes.

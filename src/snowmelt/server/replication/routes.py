@@ -24,7 +24,6 @@ from snowmelt.schema.types import to_display_name
 from snowmelt.server.error_responses import ServerResponse
 from snowmelt.server.middleware import AuthenticatedRequest, PostRoute
 from snowmelt.server.request_process import ProcessEnded, RequestProcessPool
-from snowmelt.server.streaming_routes import decode_message
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import Store
 from snowmelt.table.warehouse_paths import Warehouse
@@ -35,6 +34,7 @@ from snowmelt.wire.sites import (
     STATE_PATH,
     SiteState,
 )
+from snowmelt.wire.streaming import decode_message
 
 if TYPE_CHECKING:
     from snowmelt.replication.protocol import PullRequest, PullResponse

@@ -38,7 +38,7 @@ from snowmelt.server.rows.requests_and_errors import (
     text_response,
 )
 from snowmelt.server.rows.scoped_tokens import is_foreign_token, read_scope_claim
-from snowmelt.server.streaming_routes import decode_message, parse_host
+from snowmelt.server.streaming_routes import parse_host
 from snowmelt.wire.row_api import (
     DropRowChannelResponse,
     OpenRowChannelRequest,
@@ -46,6 +46,7 @@ from snowmelt.wire.row_api import (
     RowChannelStatusRequest,
     RowFileFragment,
 )
+from snowmelt.wire.streaming import decode_message
 
 if TYPE_CHECKING:
     from starlette.requests import Request
