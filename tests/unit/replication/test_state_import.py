@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from fixtures.chunks import COLUMNS, NUMBERS, USER, numbers
 from fixtures.replicas import Site, TwoSites
+from snowmelt import failpoints
 from snowmelt.catalog.db.database import Database, open_database
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects import failover_groups
@@ -28,6 +32,7 @@ from snowmelt.errors import (
     TableNotFound,
     UserError,
 )
+from snowmelt.failpoints import Failpoint
 from snowmelt.replication.object_copy import ObjectDamaged, ObjectRemoved
 from snowmelt.replication.protocol import (
     FOLLOWER_LEASE,
@@ -508,6 +513,57 @@ def test_what_was_reported_before_the_protection_is_in_the_state_that_a_promotio
     second.apply(response, io.BytesIO(response.content))
     second.promote()
     assert second.house.read_numbers() == list(range(10))
+
+
+@pytest.mark.postgres
+def test_a_commit_beside_the_start_of_the_protection_is_not_reported_too_early(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    sites = TwoSites(tmp_path, postgres_url, None)
+    first, second = sites.first, sites.second
+    first.house.create()
+    second.pull(first)
+    first.house.put(numbers(0, 10), token="10")
+    writer = threading.Thread(
+        target=first.house.put, args=[numbers(10, 10)], kwargs={"token": "20"}
+    )
+    waiting = sa.text(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+
+    def read_token() -> str | None:
+        reported = read_reported(first)
+        if reported is not None:
+            return reported.offset_token
+        with first.house.database.reading() as connection:
+            found = find_channel(connection, first.house.table(NUMBERS), "C")
+        assert found is not None
+        return found.offset_token
+
+    def is_waiting() -> bool:
+        with first.house.database.reading() as connection:
+            return bool(connection.execute(waiting).scalar())
+
+    seen: list[str | None] = []
+
+    def commit_meanwhile() -> None:
+        writer.start()
+        while writer.is_alive() and not is_waiting():
+            time.sleep(0.01)
+        seen.append(read_token())
+
+    failpoints.arm(Failpoint.REPLICA_CONFIRMED, commit_meanwhile)
+    response, _ = first.respond(second.make_request())
+    writer.join()
+    seen.append(read_token())
+    # The state that makes the second site promotable has what was reported.
+    second.copy_objects(first, response, io.BytesIO(response.content))
+    second.apply(response, io.BytesIO(response.content))
+    second.promote()
+    seen.append(str(len(second.house.read_numbers())))
+    assert seen in (["10", "10", "10"], ["10", "10", "20"])
+    sites.close()
 
 
 def test_a_removed_follower_holds_no_token(two_sites: TwoSites) -> None:

@@ -357,6 +357,11 @@ def protect_tokens(connection: sa.Connection, site: str, point: int) -> None:
     Tokens that were reported earlier are in that state, and the follower cannot be promoted before
     it has applied the state. So these tokens count as confirmed.
     """
+    if connection.dialect.name == "postgresql":
+        # A registration that commits beside this transaction would be reported until this transaction
+        # commits, and not afterwards: the reported token would go back. On SQLite, no other writer
+        # runs.
+        connection.exec_driver_sql(f"LOCK TABLE {_CHANNELS.name} IN SHARE MODE")
     connection.execute(sa.delete(_REPORTED).where(_REPORTED.c.site == site))
     names = ("channel_id", *_CHANNEL_STATE)
     columns = (_CHANNELS.c[name] for name in names)
