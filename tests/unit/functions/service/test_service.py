@@ -105,7 +105,7 @@ def test_no_null_reaches_an_argument_of_a_written_type():
         return str(a)
 
     @svc.function(mode="batch")
-    def document(a: list[Annotated[dict, "VARIANT"]]) -> list[str]:
+    def document(a: list[Annotated[dict[str, str], "VARIANT"]]) -> list[str]:
         return [each["k"] for each in a]
 
     assert kit.values(kit.ask(svc, ["1.5"], [None], [2], path="/price")) == ["1.50", None, "2.00"]
