@@ -97,20 +97,25 @@ def _reject_constant(token: str) -> float:
 
 
 def serialize_json(value: object) -> bytes:
-    """Return compact JSON in UTF-8. A float that is not finite becomes null.
+    """Return compact JSON in UTF-8. A float or Decimal that is not finite becomes null.
 
     Raises:
         TypeError: If a value has no JSON form.
-        ValueError: If a Decimal is not finite.
     """
     try:
-        return _encoder.encode(value)
+        written = _encoder.encode(value)
     except UnicodeEncodeError:
-        return _encoder.encode(_escape_surrogates(value))
+        return _encoder.encode(_make_writable(value))
+    # msgspec writes such a Decimal without quotes.
+    if b"NaN" in written or b"Infinity" in written:
+        return _encoder.encode(_make_writable(value))
+    return written
 
 
-def _escape_surrogates(value: object) -> object:
-    """Return a value in which strings with unpaired surrogates are replaced by escaped JSON."""
+def _make_writable(value: object) -> object:
+    """Return a value with escaped JSON for unpaired surrogates and None for Decimals like NaN."""
+    if isinstance(value, Decimal):
+        return value if value.is_finite() else None
     if isinstance(value, str):
         try:
             value.encode()
@@ -118,9 +123,9 @@ def _escape_surrogates(value: object) -> object:
             return msgspec.Raw(json.dumps(value).encode())
         return value
     if isinstance(value, Mapping):
-        return {key: _escape_surrogates(each) for key, each in value.items()}
+        return {key: _make_writable(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_escape_surrogates(each) for each in value]
+        return [_make_writable(each) for each in value]
     return value
 
 

@@ -14,6 +14,7 @@ from snowmelt.schema.types import Column
 
 if TYPE_CHECKING:
     import datetime as dt
+    from decimal import Decimal
 
     from snowmelt.load.phase_protocols import ColumnOptions
 
@@ -36,7 +37,7 @@ VALIDATION_COLUMNS = (
     "rejected_record",
 )
 
-ParameterValue: TypeAlias = "str | int | float | bool | dt.timedelta | None"
+ParameterValue: TypeAlias = "str | int | Decimal | bool | dt.timedelta | None"
 
 
 class InputCompression(StrEnum):

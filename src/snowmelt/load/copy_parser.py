@@ -10,6 +10,7 @@ import datetime as dt
 import re
 from collections.abc import Callable
 from dataclasses import fields, replace
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from snowmelt.catalog.sql.column_types import parse_column_type
@@ -542,13 +543,23 @@ def _parse_value(cursor: TokenCursor) -> ParameterValue:
     )
 
 
-def _parse_number(cursor: TokenCursor) -> int | float:
+# Python converts integers of at most 4,300 digits to text.
+_MAX_NUMBER_CHARS = 4000
+
+
+def _parse_number(cursor: TokenCursor) -> int | Decimal:
     sign = cursor.accept_one_of("-", "+")
     if cursor.current.kind is not TokenKind.NUMBER:
         raise cursor.make_error("Expected a number here")
-    text = cursor.advance().text
-    value = int(text) if text.isdecimal() else float(text)
-    return -value if sign is not None and sign.text == "-" else value
+    token = cursor.advance()
+    text = token.text
+    # Numbers stay exact, because user code may declare a parameter as Numeric or Varchar.
+    try:
+        value = Decimal(text if len(text) <= _MAX_NUMBER_CHARS else "")
+    except InvalidOperation:
+        raise cursor.make_error(f"Number out of range: {text[:20]}…", token) from None
+    signed = value.copy_negate() if sign is not None and sign.text == "-" else value
+    return int(signed) if text.isdecimal() else signed
 
 
 def _parse_interval_literal(cursor: TokenCursor) -> dt.timedelta:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import importlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Generic, TypeVar
 
 from snowmelt.errors import LoadRefused, MissingExtra
@@ -85,17 +87,27 @@ class PhaseDefinition(Generic[Phase]):
         if kind is bool and not isinstance(value, bool):
             word = _BOOLEAN_WORDS.get(str(value).lower())
             value = value if word is None else word
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
+        if kind is float and isinstance(value, int | Decimal) and not isinstance(value, bool):
+            number = _to_finite_float(value)
+            value = value if number is None else number
         if type(value) is not kind:
+            got = str(value) if isinstance(value, Decimal) else repr(value)
             raise self._make_error(
                 f"invalid parameter {parameter.name}: expected {_TYPE_DESCRIPTIONS[kind]}, "
-                f"got {value!r}"
+                f"got {got}"
             )
         return value
 
     def _make_error(self, reason: str) -> LoadRefused:
         return LoadRefused(what=self.name, reason=reason)
+
+
+def _to_finite_float(value: int | Decimal) -> float | None:
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 _PARAMETER_TYPES: dict[str, type] = {kind.__name__: kind for kind in (str, int, float, bool)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from snowmelt.load.copy_ast import InputCompression
@@ -46,7 +47,7 @@ class LoadStep:
 def _display_parameter(name: str, value: object) -> str:
     if any(word in name.lower() for word in _SECRET_WORDS):
         return "…"
-    text = _URL_CREDENTIALS.sub("//…@", repr(value))
+    text = str(value) if isinstance(value, Decimal) else _URL_CREDENTIALS.sub("//…@", repr(value))
     return text if len(text) <= _MAX_SHOWN_CHARS else text[:_MAX_SHOWN_CHARS] + "…"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import pickle
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -121,7 +122,8 @@ def test_filters_run_in_the_order_they_are_written_in_any_form(filters: str) -> 
 def test_a_source_has_parameters_of_all_kinds() -> None:
     copy = parse_copy(
         r"""COPY t WITH SOURCE KafkaSource(stream='a|0|-2,a|1|-2', duration = INTERVAL '10 seconds',
-        eof_timeout=interval '2' minute, stop_on_eof=TRUE, x=false, n = -3, f=1.5, z=NULL,
+        eof_timeout=interval '2' minute, stop_on_eof=TRUE, x=false, n = -3, f=-1.50, z=NULL,
+        d=12345678901234567890.12345678901234567890,
         "Q"=E'\t')  FILTER KafkaInsertDelimiters(delimiter = E'\n') DELIMITER ','"""
     )
     assert isinstance(copy.inputs, PhaseCall)
@@ -132,12 +134,14 @@ def test_a_source_has_parameters_of_all_kinds() -> None:
         "stop_on_eof": True,
         "x": False,
         "n": -3,
-        "f": 1.5,
+        "f": Decimal("-1.50"),
+        "d": Decimal("12345678901234567890.12345678901234567890"),
         "z": None,
         "Q": "\t",
     }
     assert copy.filters[0].parameters == {"delimiter": "\n"}
     assert copy.parsing == {"delimiter": ","}
+    assert str(copy.inputs.parameters["f"]) == "-1.50"
 
 
 @pytest.mark.parametrize(
@@ -232,6 +236,7 @@ def test_the_limit_of_rejects() -> None:
         ("COPY t FROM 'x' FILTER f(a=b)", "Expected a value here", 28),
         ("COPY t FROM 'x' FILTER f(a=1, A=2)", "Parameter A is given twice", 31),
         ("COPY t FROM 'x' FILTER f(a)", "Expected =", 27),
+        ("COPY t FROM 'x' FILTER f(a=1e99999999999999999999)", "Number out of range: 1e9999", 28),
         (
             "COPY t FROM 'x' FILTER f(a=INTERVAL '1 year')",
             "Invalid interval '1 year'. Write it as",

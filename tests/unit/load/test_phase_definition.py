@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ def test_truth_is_written_in_many_ways_and_whole_numbers_are_numbers() -> None:
     for word, value in (("t", True), ("TRUE", True), ("no", False), ("0", False), (1, True)):
         assert DEFINITION.build_phase({"text": "", "flag": word})["flag"] is value
     assert DEFINITION.build_phase({"text": "", "ratio": 2})["ratio"] == 2.0
+    assert DEFINITION.build_phase({"text": "", "ratio": Decimal("2.5")})["ratio"] == 2.5
     wait = dt.timedelta(seconds=1)
     assert DEFINITION.build_phase({"text": "", "wait": wait})["wait"] == wait
 
@@ -45,6 +47,8 @@ def test_truth_is_written_in_many_ways_and_whole_numbers_are_numbers() -> None:
         ({"text": 5}, "invalid parameter text: expected a string, got 5"),
         ({"text": "x", "count": "2"}, "invalid parameter Count: expected an integer, got '2'"),
         ({"text": "x", "count": True}, "invalid parameter Count: expected an integer, got True"),
+        ({"text": "x", "count": Decimal("2.50")}, "Count: expected an integer, got 2.50"),
+        ({"text": "x", "ratio": Decimal("1e400")}, "ratio: expected a number, got 1E"),
         ({"text": "x", "ratio": True}, "invalid parameter ratio: expected a number, got True"),
         (
             {"text": "x", "flag": "maybe"},

@@ -42,7 +42,7 @@ from snowmelt.functions.wire.messages import (
 )
 from snowmelt.functions.wire.values import Formats
 from snowmelt.json import exact
-from snowmelt.schema.types import SEMI_STRUCTURED_TYPES
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,7 +97,8 @@ def require_value_per_row(result: Any, row_count: int) -> Sequence[Any]:
     Raises:
         ResultsMissing: If the number of values differs from the number of rows.
     """
-    if isinstance(result, (str, bytes, dict)) or result is None:
+    # The values of a set have no order.
+    if isinstance(result, (str, bytes, dict, set, frozenset)) or result is None:
         raise ResultsMissing(
             found=f"one {type(result).__name__} instead of a list of", rows=row_count
         )
@@ -246,9 +247,25 @@ class DeclaredFunction:
             self.options.mode is InvocationMode.ARROW
             and self.signature.returns.kind in SEMI_STRUCTURED_TYPES
         ):
-            results = ([_check_json_text(each) for each in results[0]], results[1])
+            results = _check_json_texts(results[0], self.signature.returns.kind)
         values, failures = selection.spread_to_rows(*results)
         values, unfit = self._writer.convert_values(values)
+        try:
+            return self._encode_rows(values, failures, unfit, headers)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            unwritable = self._writer.find_unwritable(values)
+            if not unwritable:
+                raise
+            left = [None if at in unwritable else value for at, value in enumerate(values)]
+            return self._encode_rows(left, failures, unfit | unwritable, headers)
+
+    def _encode_rows(
+        self,
+        values: Sequence[Any],
+        failures: Mapping[int, Exception],
+        unfit: dict[int, RowFailure],
+        headers: Mapping[str, str],
+    ) -> bytes:
         if not failures and not unfit:
             return self._writer.encode_body(values, None)
         named = {
@@ -340,19 +357,41 @@ def to_arrow_array(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
 
 def to_value_list(column: Any) -> list[Any]:
     """Convert an Arrow or NumPy array, a Polars or pandas series, or an iterable to a list."""
+    if getattr(getattr(column, "dtype", None), "kind", "") in ("m", "M"):
+        # In nanoseconds, the default of pandas, NumPy returns integers.
+        column = column.astype(str(column.dtype).replace("[ns]", "[us]"))
     for name in ("to_pylist", "to_list", "tolist"):
         method = getattr(column, name, None)
         if method is not None:
-            return list(method())
+            values = list(method())
+            return values if name == "to_pylist" else [*map(_replace_missing, values)]
     return list(column)
 
 
-def _check_json_text(value: Any) -> Any:
-    """Verify JSON text and return it as raw JSON. Invalid JSON would corrupt the whole response."""
-    if not isinstance(value, str):
-        return value
-    exact.parse_json(value.encode())
-    return msgspec.Raw(value.encode())
+def _replace_missing(value: Any) -> Any:
+    """Return None for NaT and NA of pandas."""
+    return None if type(value).__name__ in {"NaTType", "NAType"} else value
+
+
+_JSON_TYPES = {LogicalType.OBJECT: dict, LogicalType.ARRAY: list}
+
+
+def _check_json_texts(values: Sequence[Any], kind: LogicalType) -> RowResults:
+    """Verify JSON texts and return them as raw JSON. Invalid JSON would corrupt the whole response."""
+    checked: list[Any] = []
+    failures: dict[int, Exception] = {}
+    for value in values:
+        found = value
+        if isinstance(value, str):
+            try:
+                parsed = exact.parse_json(value.encode())
+                if not isinstance(parsed, _JSON_TYPES.get(kind, object)):
+                    raise exact.JsonSyntaxError(f"the JSON text is not of type {kind}")
+                found = msgspec.Raw(value.encode())
+            except ValueError as error:
+                found, failures[len(checked)] = None, error
+        checked.append(found)
+    return checked, failures
 
 
 # Inference of SQL signatures from the annotations of Python functions. The string of

@@ -95,6 +95,12 @@ class RequestReader:
         ]
         self._item_getters = [itemgetter(at) for at in range(len(arguments) + 1)]
         types = [get_decoded_type(each.type) for each in arguments]
+        # The declared decoder accepts NULL for these, because they are decoded as Any.
+        self._unverified = [
+            at
+            for at, (kind, each) in enumerate(zip(types, arguments, strict=True))
+            if kind is Any and not each.nullable
+        ]
         self._declared_decoder = _make_decoder(
             kind | None if each.nullable and kind is not Any else kind
             for kind, each in zip(types, arguments, strict=True)
@@ -128,7 +134,10 @@ class RequestReader:
                 raise BatchInvalid(reason="its row numbers are not 0, 1, 2 and so on")
             for at, convert in self._converters:
                 columns[at] = self._convert_column(columns[at], convert, at)
-            return ArgumentBatch(count, columns, decoder is self._nullable_decoder)
+            has_nulls = decoder is self._nullable_decoder or any(
+                None in columns[at] for at in self._unverified
+            )
+            return ArgumentBatch(count, columns, has_nulls)
         return self._read_exact(body)
 
     def _read_exact(self, body: bytes) -> ArgumentBatch:
@@ -233,6 +242,10 @@ class BatchResponse:
     failures: Mapping[int, RowFailure] = field(default_factory=dict)
 
 
+def _describe_unwritable(error: Exception) -> RowFailure:
+    return RowFailure("WrongType", f"the result cannot be written ({type(error).__name__})")
+
+
 class ResponseWriter:
     """Writer of responses of one function."""
 
@@ -261,7 +274,20 @@ class ResponseWriter:
             except ValueMismatch as error:
                 failures[len(written)] = RowFailure("WrongType", f"the result: {error}")
                 written.append(None)
+            except (TypeError, ValueError, OverflowError) as error:
+                failures[len(written)] = _describe_unwritable(error)
+                written.append(None)
         return written, failures
+
+    def find_unwritable(self, values: Sequence[Any]) -> dict[int, RowFailure]:
+        """Return the failures of values that `encode_body` cannot write, by row number."""
+        failures = {}
+        for at, value in enumerate(values):
+            try:
+                exact.serialize_json(value)
+            except (TypeError, ValueError, OverflowError, RecursionError) as error:
+                failures[at] = _describe_unwritable(error)
+        return failures
 
     def _are_plain_numbers(self, kinds: set[type], values: Sequence[Any]) -> bool:
         if self._kind is LogicalType.REAL and kinds == {float}:

@@ -13,9 +13,11 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar
 
+import msgspec
+
 from snowmelt.functions.signature import SqlType
 from snowmelt.json import exact
-from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
+from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
 
 _Sized = TypeVar("_Sized", str, bytes)
 ValueConverter: TypeAlias = Callable[[Any], Any]
@@ -301,7 +303,9 @@ def make_value_writer(sql_type: SqlType, formats: Formats) -> ValueConverter:
 
 def _require(value: object, types: type | tuple[type, ...], what: str) -> Any:
     """Require a value of one of the types. Converts scalars of other libraries to Python first."""
-    item = getattr(value, "item", None) or getattr(value, "as_py", None)
+    # An array with dimensions is a list, even if it has one element.
+    name = "tolist" if getattr(value, "ndim", 0) else "item"
+    item = getattr(value, name, None) or getattr(value, "as_py", None)
     value = item() if callable(item) else value
     if not isinstance(value, types) or (isinstance(value, bool) and types is _NUMBER_TYPES):
         raise ValueMismatch(f"{type(value).__name__} is not {what}")
@@ -354,10 +358,35 @@ def _write_binary(value: object, form: BinaryForm, sql_type: SqlType) -> str:
     return found.hex().upper() if form is BinaryForm.HEX else b64encode(found).decode("ascii")
 
 
+_NO_OBJECT_TYPES = (
+    *(str, bytes, bytearray, memoryview, *_NUMBER_TYPES),
+    *(list, tuple, set, frozenset, dt.date, dt.time, dt.timedelta),
+)
+
+
+def _write_object(value: object) -> object:
+    found = _require(value, object, "")
+    # Other types, such as dataclasses and JSON text of `msgspec.Raw`, are written as objects.
+    if isinstance(found, _NO_OBJECT_TYPES):
+        raise ValueMismatch(f"{type(value).__name__} is not an object")
+    return found
+
+
+def _write_array(value: object) -> object:
+    found = _require(value, object, "")
+    if isinstance(found, str):
+        _read_array(found)
+    elif not isinstance(found, (list, tuple, set, frozenset, msgspec.Raw)):
+        raise ValueMismatch(f"{type(value).__name__} is not an array")
+    return found
+
+
 _WRITERS: dict[LogicalType, ValueConverter] = {
     LogicalType.REAL: _write_float,
     LogicalType.BOOLEAN: lambda value: _require(value, bool, "a truth value"),
     LogicalType.DATE: _write_date,
     LogicalType.TIME: _write_time,
-    **dict.fromkeys(SEMI_STRUCTURED_TYPES, lambda value: _require(value, object, "")),
+    LogicalType.VARIANT: lambda value: _require(value, object, ""),
+    LogicalType.OBJECT: _write_object,
+    LogicalType.ARRAY: _write_array,
 }

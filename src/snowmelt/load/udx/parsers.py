@@ -186,7 +186,8 @@ class UdxRowBuilder:
             raise self._host.make_error(
                 f"it returned REJECT with {record!r}, expected a RejectedRecord", offset=offset
             )
-        raw = data.encode() if isinstance(data, str) else bytes(data)
+        raw = _encode_text(data) if isinstance(data, str) else bytes(data)
+        reason = reason.encode(errors="backslashreplace").decode()
         # Discard the columns that were set before the reject: they are not part of the next row.
         self.writer.discard_open_row()
         number = self._records + self.pending_records + 1
@@ -256,7 +257,7 @@ class UdxRowBuilder:
         return ParseReject(
             record=self._records + index + before + 1,
             offset=offset,
-            data="|".join(map(_format_value, row)).encode(),
+            data=_encode_text("|".join(map(_format_value, row))),
             reason=text.partition(": ")[2] or text,
             column=str(column) if column is not None else None,
         )
@@ -268,6 +269,14 @@ def _format_value(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     return str(value)
+
+
+def _encode_text(text: str) -> bytes:
+    """Encode text that may have unpaired surrogates, from bytes decoded with `surrogateescape`."""
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace")
 
 
 def _make_truncations(target: ParseTarget) -> Mapping[str, Callable[[object], object]]:

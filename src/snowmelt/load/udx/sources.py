@@ -106,6 +106,9 @@ def make_udx_source(
                 "Return None or a Portion of -1, and read a whole file with each source"
             )
         uri = str(call_optional(source, "getUri") or "")
-        prepared[uri if uri and uri not in prepared else f"{uri or display_name}#{number}"] = source
+        name = uri or f"{display_name}#{number}"
+        while name in prepared:
+            name += f"#{number}"
+        prepared[name] = source
         records = records or bool(call_optional(source, "useSideChannel"))
     return UdxRecordSource(host, prepared) if records else UdxSource(host, prepared)

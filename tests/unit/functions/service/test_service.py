@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import gzip
 import hashlib
 import json
@@ -10,6 +11,7 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -93,6 +95,85 @@ def test_a_null_that_a_function_does_not_want_makes_its_row_null(svc):
         None,
     ]
     assert kit.values(kit.ask(svc, ["ab"], [None], path="/lengths")) == [2, -1]
+
+
+def test_no_null_reaches_an_argument_of_a_written_type():
+    svc = RemoteService("decimals")
+
+    @svc.function
+    def price(a: Annotated[Decimal, "NUMBER(12,2)"]) -> str:
+        return str(a)
+
+    @svc.function(mode="batch")
+    def document(a: list[Annotated[dict[str, str], "VARIANT"]]) -> list[str]:
+        return [each["k"] for each in a]
+
+    assert kit.values(kit.ask(svc, ["1.5"], [None], [2], path="/price")) == ["1.50", None, "2.00"]
+    assert kit.values(kit.ask(svc, [{"k": "v"}], [None], path="/document")) == ["v", None]
+
+
+@pytest.mark.parametrize(
+    ("mode", "returns", "results", "expected"),
+    [
+        ("row", "ARRAY", [[1], "x", (2,), "[3]"], [[1], None, [2], "[3]"]),
+        ("row", "ARRAY", [np.array([5]), 5, {"a": 1}, []], [[5], None, None, []]),
+        ("row", "OBJECT", [{"a": 1}, [1], "x", {"b": object()}], [{"a": 1}, None, None, None]),
+        ("row", "VARIANT", [np.array([1, 2]), object(), Decimal("NaN"), "NaN"],
+         [[1, 2], None, None, "NaN"]),
+        ("row", "TIMESTAMP_LTZ", [None, dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1)))],
+         [None, None]),
+        ("arrow", "OBJECT", ['{"a":1}', "{", "[1]", None], [{"a": 1}, None, None, None]),
+    ],
+)  # fmt: skip
+def test_a_result_that_cannot_be_written_fails_its_row_only(mode, returns, results, expected):
+    svc = RemoteService("odd", options=ServiceOptions())
+
+    @svc.function(mode=mode, arguments=["NUMBER(18,0)"], returns=returns, on_error="null")
+    def pick(a):
+        return results[a] if mode == "row" else [results[at.as_py()] for at in a]
+
+    rows = [[at] for at in range(len(results))]
+    assert kit.values(kit.ask(svc, *rows)) == expected
+    reported = json.loads(kit.ask(svc, *rows, x_snowmelt_row_errors="1").body)
+    assert [value for _, value in reported["data"]] == expected
+    # NaN is null in a document, without an error.
+    nulls = {at for at, value in enumerate(expected) if value is None}
+    unset = {at for at in nulls if results[at] is None or isinstance(results[at], Decimal)}
+    assert {at for at, _, _ in reported["errors"]} == nulls - unset
+
+
+@pytest.mark.parametrize(
+    ("returns", "make", "expected"),
+    [
+        ("NUMBER(5,0)", lambda: pd.Series([1, None], dtype="Int64"), [1, None]),
+        ("BOOLEAN", lambda: pd.Series([True, None], dtype="boolean"), [True, None]),
+        ("DATE", lambda: pd.to_datetime(pd.Series(["2020-01-02", None])), ["2020-01-02", None]),
+        ("FLOAT", lambda: pd.Series([1.5, None]), [1.5, "NaN"]),
+        (
+            "TIMESTAMP_NTZ",
+            lambda: np.array(["2020-01-02T03:04:05.123456789", "NaT"], "datetime64[ns]"),
+            ["2020-01-02 03:04:05.123456", None],
+        ),
+    ],
+)
+def test_missing_values_of_pandas_and_numpy_are_null(returns, make, expected):
+    svc = RemoteService("missing")
+
+    @svc.function(mode="batch", arguments=["VARCHAR"], returns=returns)
+    def column(a):
+        return make()
+
+    assert kit.values(kit.ask(svc, ["a"], ["b"])) == expected
+
+
+def test_a_set_is_no_column_because_it_has_no_order():
+    svc = RemoteService("sets")
+
+    @svc.function(mode="batch", arguments=["VARCHAR"], returns="VARCHAR")
+    def column(a):
+        return {each.upper() for each in a}
+
+    assert kit.ask(svc, ["a"], ["b"]).status == 400
 
 
 def test_no_rows_and_many_rows_are_answered(svc):

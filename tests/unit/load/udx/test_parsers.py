@@ -305,3 +305,25 @@ def test_numbers_separated_by_anything_with_a_last_one_that_nothing_ends() -> No
     parser = built(library(code).parser("P"), {})
     rows, _ = parsed(parser, [b"1,2-3", b"4\n5 ", b"67"], target(NUMBER, TEXT))
     assert [row["A"] for row in rows] == [1, 2, 34, 5, 67]
+
+
+def test_a_text_that_is_no_unicode_is_a_reject_among_rows() -> None:
+    code = """
+    class Escaping(vertica_sdk.UDParser):
+        def process(self, srvInterface, inputbuffer, inputstate, streamwriter):
+            while number := inputbuffer.read(1):
+                text = inputbuffer.read(3).decode("utf-8", "surrogateescape")
+                if number == b"x":
+                    return StreamState.REJECT(vertica_sdk.RejectedRecord("bad " + text, text))
+                streamwriter.setInt(0, int(number))
+                streamwriter.setString(1, text)
+                streamwriter.next()
+            return StreamState.DONE
+    """
+    data = [b"1a\xffb2abcx\xff\xfec3def"]
+    rows, rejects = parsed(built(library(code).parser("Escaping"), {}), data)
+    assert [row["A"] for row in rows] == [2, 3]
+    assert [(each.record, each.data, each.reason[-22:]) for each in rejects] == [
+        (1, b"1|a\xffb", "Invalid Unicode string"),
+        (3, b"\xff\xfec", r"bad \udcff\udcfec"),
+    ]

@@ -64,7 +64,7 @@ def test_sources_of_an_iterator_are_created_one_after_the_other() -> None:
         + """
 class Iterator:
     def setup(self, srvInterface):
-        self.left = ["x", "y"]
+        self.left = ["x#3", "x", "x"]
     def createNextSource(self, srvInterface):
         return Counter(self.left.pop(0), 0) if self.left else None
 
@@ -74,7 +74,9 @@ class Iterative(vertica_sdk.SourceFactory):
 """
     )
     source = built(library(code).source("Iterative"), {})
-    assert [each.path for each in source.files()] == ["x", "y"]
+    files = source.files()
+    assert [each.path for each in files] == ["x#3", "x", "x#3#3"]
+    assert [list(source.read(Portion(each))) for each in files] == [[b"x#3"], [b"x"], [b"x"]]
 
 
 def test_a_source_of_records_begins_the_side_channel() -> None:
