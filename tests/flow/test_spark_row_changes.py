@@ -17,6 +17,7 @@ from snowmelt.errors import (
     TableNotFound,
 )
 from snowmelt.schema.types import TableName
+from snowmelt.spark.row_changes import RowChangeRunner, parse_row_change
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 NAME = TableName("DEMO", "PUBLIC", "T")
@@ -139,6 +140,67 @@ def test_a_merge_takes_all_columns_of_a_table(lake: Any, table: str) -> None:
     assert rows(lake) == {**expected([0]), 1: ("one", None), 2: ("two", None)}
 
 
+def test_names_that_differ_only_in_case_are_columns_of_their_own(lake: Any, table: str) -> None:
+    for name, columns in (("one", 'id INT, "a" INT, A INT'), ("two", 'id INT, "a" INT, A INT')):
+        lake.sql(f"CREATE TABLE demo.public.{name} ({columns})")
+    lake.sql("INSERT INTO demo.public.one VALUES (1, 10, 20)")
+    lake.sql("INSERT INTO demo.public.two VALUES (1, 30, 40), (2, 50, 60)")
+    lake.sql(
+        "MERGE INTO demo.public.one USING demo.public.two AS s ON one.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    lake.sql("UPDATE demo.public.one SET A = A_3 + 1 WHERE `a` = 50 AND A_3 = 60")
+    found = lake.sql("SELECT * FROM demo.public.one ORDER BY id").collect()
+    assert list(map(tuple, found)) == [(1, 30, 40), (2, 50, 61)]
+    for text, message in (
+        ("UPDATE demo.public.one AS o SET id = o.A", "write `A_3` for A"),
+        (
+            (
+                "MERGE INTO demo.public.one USING (SELECT 1 AS id, 2 AS a) AS s ON one.id = s.id "
+                "WHEN MATCHED THEN UPDATE SET *"
+            ),
+            "no column A",
+        ),
+    ):
+        with pytest.raises(StatementError, match=message):
+            lake.sql(text)
+
+
+def test_a_condition_is_evaluated_once_for_each_row(lake: Any, table: str) -> None:
+    fill(lake, 0, 64)
+    [(_, updated, _)] = lake.sql(
+        "UPDATE demo.public.t SET name = 'x', price = 1 WHERE rand() < 0.5"
+    ).collect()
+    found, changed = rows(lake), ("x", Decimal(1))
+    assert sum(row == changed for row in found.values()) == updated
+    for at, row in found.items():
+        assert row in (changed, expected([at])[at])
+
+
+def test_rows_that_arrive_during_a_merge_are_in_none_of_its_relations(
+    lakehouse: Lakehouse, lake: Any, table: str
+) -> None:
+    class Streaming(RowChangeRunner):
+        """Commits a row of the table before each query of a statement."""
+
+        def _run(self, *arguments: Any) -> Any:
+            fill(lake, len(rows(lake)), 1)
+            return super()._run(*arguments)
+
+    fill(lake, 0, 3)
+    change = parse_row_change(
+        "MERGE INTO demo.public.t USING demo.public.t AS s ON t.id = s.id "
+        "WHEN MATCHED AND s.id > 1 THEN UPDATE SET name = 'x' WHEN NOT MATCHED THEN INSERT *",
+        (),
+    )
+    assert change is not None
+    runner = lake._make_row_change_runner(())
+    runner.__class__ = Streaming
+    assert runner.run(change) == (0, 1, 0)
+    found = lake.sql("SELECT id FROM demo.public.t ORDER BY id").collect()
+    assert [int(row[0]) for row in found] == list(range(len(found)))
+
+
 def test_values_of_columns_keep_nanoseconds_and_offsets(lake: Any, table: str) -> None:
     columns = "(id INT, n TIMESTAMP_NTZ(9), z TIMESTAMP_TZ(9), t TIME(9))"
     for name in ("origin", "copy"):
@@ -196,6 +258,12 @@ def test_a_row_that_matches_twice_is_refused(lake: Any, table: str) -> None:
         ("UPDATE demo.public.t WHERE id = 1", StatementError, "Expected SET"),
         ("DELETE demo.public.t", StatementError, "Expected FROM"),
         ("DELETE FROM t", StatementError, "Write the full name"),
+        (
+            "DELETE FROM demo.public.t WHERE coalesce(*) IS NULL",
+            StatementError,
+            "write the columns",
+        ),
+        ("UPDATE demo.public.t SET id = hash(1, t.*)", StatementError, "write the columns"),
         ("DELETE FROM demo.public.t WHERE", StatementError, "An expression is missing"),
         ("DELETE FROM demo.public.nothing", TableNotFound, "NOTHING"),
         (

@@ -58,6 +58,8 @@ COMPANIONS = ("at", "`at$ns`", "tz", "`tz$ns`", "`tz$tz`", "t", "`t$ns`")
     "insert",
     [
         "SELECT id + 1, at, tz, t FROM demo.public.fine",
+        "SELECT ALL id + 1, at, tz, t FROM demo.public.fine",
+        "SELECT at, tz, t, id IS DISTINCT FROM 2 FROM demo.public.fine",
         # The position in ORDER BY is that of the statement. The other row has no nanoseconds.
         (
             "SELECT at, tz, t, id FROM (SELECT * FROM demo.public.fine UNION ALL SELECT id + 1, at, "
@@ -72,17 +74,19 @@ def test_copied_columns_keep_their_nanoseconds_and_offsets(
     lakehouse: Lakehouse, lake: Snowmelt, insert: str
 ) -> None:
     lakehouse.create()
-    lake.sql("CREATE TABLE demo.public.fine (id INT, at TIMESTAMP_NTZ, tz TIMESTAMP_TZ, t TIME(9))")
+    lake.sql(
+        "CREATE TABLE demo.public.fine (id VARCHAR, at TIMESTAMP_NTZ, tz TIMESTAMP_TZ, t TIME(9))"
+    )
     lake.sql(
         "INSERT INTO demo.public.fine VALUES (1, '1969-12-31 23:59:59.123456789', "
         "'2026-01-31 12:00:00.000000001 +05:30', '00:00:00.123456789')"
     )
-    columns = "(at, tz, t, id)" if "ORDER BY" in insert else ""
+    columns = "(at, tz, t, id)" if insert.startswith("SELECT at") else ""
     lake.sql(f"INSERT INTO demo.public.fine {columns} {insert}")
     # An expression, and a column of another relation, have microseconds.
     lake.sql(
-        "INSERT INTO demo.public.fine (id, at, t) SELECT 9, at + INTERVAL 0 SECONDS, s.t FROM "
-        "demo.public.fine JOIN (SELECT TIME '00:00:00.123456' AS t) AS s WHERE id = 1 LIMIT 1"
+        "INSERT INTO demo.public.fine (id, at, t) SELECT 'z', at + INTERVAL 0 SECONDS, s.t FROM "
+        "demo.public.fine JOIN (SELECT TIME '00:00:00.123456' AS t) AS s WHERE id = '1' LIMIT 1"
     )
     query = f"SELECT {', '.join(COMPANIONS)} FROM demo.public.fine ORDER BY id"
     first, second, *computed = lake.sql(query).collect()
@@ -96,14 +100,15 @@ def test_each_row_of_values_has_its_own_types(lake: Snowmelt, lakehouse: Lakehou
     lake.sql("CREATE TABLE demo.public.exact (id INT, n NUMBER, k NUMBER(38,37), word VARCHAR)")
     done = lake.sql(
         "INSERT INTO demo.public.exact VALUES (1, 9007199254740993, 0.0000000000000000000000000000000000001, '01'), "
-        "(2, 1e0, 1, 2), (3, DEFAULT, NULL, true)"
+        "(2, 1e0, 1, 2), (3, DEFAULT, NULL, true), (4, 4, 4, '${x} ${spark.app.name}')"
     )
-    assert done.collect()[0][0] == 3
+    assert done.collect()[0][0] == 4
     found = lake.sql("SELECT n, k, word FROM demo.public.exact ORDER BY id").collect()
     assert [tuple(row) for row in found] == [
         (9007199254740993, Decimal(1).scaleb(-37), "01"),
         (1, 1, "2"),
         (None, None, "true"),
+        (4, 4, "${x} ${spark.app.name}"),
     ]
 
 

@@ -100,9 +100,11 @@ def add_companions(
     cursor = SparkCursor(query)
     if not cursor.accept("SELECT") or cursor.is_next("DISTINCT"):
         return None
-    items = [cursor.read_until(",", "FROM")]
+    if cursor.peek().kind in NAME_KINDS and cursor.peek().unquoted not in ("FROM", "AS"):
+        cursor.accept("ALL")
+    items = [_read_item(cursor)]
     while cursor.accept(","):
-        items.append(cursor.read_until(",", "FROM"))
+        items.append(_read_item(cursor))
     if len(items) != len(columns) or not cursor.is_next("FROM"):
         return None
     rest = query[cursor.current.start_offset :]
@@ -132,6 +134,16 @@ def add_companions(
         return every
     found = [each for each in candidates if build([each]) is not None]
     return build(found) if found else None
+
+
+def _read_item(cursor: SparkCursor) -> str:
+    """Read an item of a select list. The FROM of `a IS DISTINCT FROM b` does not end it."""
+    first = cursor.current
+    cursor.skip_until(",", "FROM")
+    while cursor.is_next("FROM") and cursor.previous.unquoted == "DISTINCT":
+        cursor.advance()
+        cursor.skip_until(",", "FROM")
+    return cursor.source_between(first, cursor.previous)
 
 
 def _find_companion(item: str, suffix: str) -> str | None:

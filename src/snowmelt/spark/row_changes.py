@@ -8,7 +8,8 @@ statement starts again.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from pyspark.sql.functions import col
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.catalog.sql.cursor import is_at_end
-from snowmelt.catalog.sql.lexer import SqlRules, read_first_words, tokenize
+from snowmelt.catalog.sql.lexer import SqlRules, SqlToken, read_first_words, tokenize
 from snowmelt.clock import Clock
 from snowmelt.errors import LoadOvertaken, LoadRefused, ServiceBusy, StatementError
 from snowmelt.schema.types import TableName, TableSchema, to_display_name, to_internal_name
@@ -46,10 +47,16 @@ from snowmelt.spark.positioned_rows import (
     create_positioned_frame,
     rewrite_file,
 )
-from snowmelt.spark.sql.cursor import SparkCursor, quote_name_token
+from snowmelt.spark.sql.cursor import (
+    NAME_KINDS,
+    SparkCursor,
+    match_brackets,
+    quote_name_token,
+    read_dotted_name,
+)
 from snowmelt.spark.tables.spark_column_mapping import list_visible_columns, quote_identifier
 from snowmelt.table.load_commit import LoadResult
-from snowmelt.table.snapshot import take_snapshots
+from snowmelt.table.snapshot import TableSnapshot, take_snapshots
 from snowmelt.table.warehouse_paths import open_warehouse
 
 if TYPE_CHECKING:
@@ -89,6 +96,15 @@ class NotMatchedClause:
 
 
 @dataclass(frozen=True, slots=True)
+class _Target:
+    """Rows of the table with their positions, and the snapshots that the statement reads."""
+
+    frame: DataFrame
+    schema: TableSchema
+    snapshots: dict[TableName, TableSnapshot]
+
+
+@dataclass(frozen=True, slots=True)
 class RowChange:
     """One statement. `alias` and `source` (a relation with its alias) are Spark SQL text."""
 
@@ -107,6 +123,16 @@ class RowChange:
         """Privileges that the statement requires."""
         kinds = ["DELETE" if each.values is None else "UPDATE" for each in self.matched]
         return list(dict.fromkeys([*kinds, *(["INSERT"] if self.not_matched else [])]))
+
+    @property
+    def expressions(self) -> list[str]:
+        """Texts of the conditions and values."""
+        texts = [self.condition]
+        for clause in self.matched:
+            texts += [clause.condition, *(clause.values or {}).values()]
+        for other in self.not_matched:
+            texts += [other.condition, *other.values]
+        return [each for each in texts if each is not None]
 
 
 def parse_row_change(text: str, namespace: tuple[str, ...]) -> RowChange | None:
@@ -259,8 +285,8 @@ _PARSERS: Mapping[str, Callable[[SparkCursor, tuple[str, ...], str], RowChange]]
 class RowChangeRunner:
     """Runner of statements that change rows.
 
-    `run_query(text, target)` returns a query as a DataFrame, with `target` in place of the table
-    `TARGET_PARTS`. `migrate(table)` migrates all committed rows of a table.
+    `run_query(text, target, snapshots)` returns a query as a DataFrame, with `target` in place of the
+    table `TARGET_PARTS`. It reads `snapshots`, and adds those of other tables. `migrate(table)` migrates all committed rows of a table.
     """
 
     def __init__(
@@ -269,7 +295,7 @@ class RowChangeRunner:
         connection: LakeConnection,
         clock: Clock,
         *,
-        run_query: Callable[[str, DataFrame], DataFrame],
+        run_query: Callable[[str, DataFrame, MutableMapping[TableName, TableSnapshot]], DataFrame],
         migrate: Callable[[TableName], object],
     ) -> None:
         self._spark = spark
@@ -304,18 +330,19 @@ class RowChangeRunner:
                     raise
 
     def _run_once(self, change: RowChange) -> tuple[int, int, int]:
-        frame, schema = self._open_target(change)
+        source = self._open_target(change)
+        _check_names(change, source.schema)
         updated = deleted = inserted = 0
 
         def write() -> LoadResult:
             nonlocal updated, deleted, inserted
             files: list[WrittenFile] = []
             removed = set()
-            for each in self._rewrite(change, frame, schema, target.plan):
+            for each in self._rewrite(change, source, target.plan):
                 files += each.written
                 removed.add(each.path)
                 updated, deleted = updated + each.updated, deleted + each.deleted
-            for rows, names in self._list_insertions(change, frame, schema):
+            for rows, names in self._list_insertions(change, source):
                 plan = self._resolve(change, names).plan
                 written = write_rows(
                     replace(plan, load_id=target.plan.load_id, folder=target.plan.folder), rows
@@ -326,12 +353,12 @@ class RowChangeRunner:
             changed = inserted + updated + deleted
             return make_load_result(files, changed, {to_path(path) for path in removed})
 
-        target = self._resolve(change, [column.name for column in schema.columns])
+        target = self._resolve(change, [column.name for column in source.schema.columns])
         what = f"{change.kind} of table {change.table}"
         run_as_load(target, write, clock=self._clock, what=what, privileges=change.privileges)
         return inserted, updated, deleted
 
-    def _open_target(self, change: RowChange) -> tuple[DataFrame, TableSchema]:
+    def _open_target(self, change: RowChange) -> _Target:
         """Migrate the rows of the table. Return them with their positions."""
         database = self._connection.database
         with database.reading() as connection:
@@ -363,17 +390,22 @@ class RowChangeRunner:
         ]
         paths = [file.path for file in snapshot.list_native_files()]
         cores = self._connection.cores
-        return create_positioned_frame(self._spark, columns, paths, schema, cores), schema
+        frame = create_positioned_frame(self._spark, columns, paths, schema, cores)
+        # The table as a source has the rows of the target, without those that arrived since.
+        migrated = replace(snapshot, up_to=snapshot.watermark, chunks=())
+        return _Target(frame, schema, {change.table: migrated})
 
-    def _rewrite(
-        self, change: RowChange, frame: DataFrame, schema: TableSchema, plan: WritePlan
-    ) -> list[RewrittenFile]:
+    def _run(self, query: str, source: _Target) -> DataFrame:
+        return self._run_query(query, source.frame, source.snapshots)
+
+    def _rewrite(self, change: RowChange, source: _Target, plan: WritePlan) -> list[RewrittenFile]:
         if not change.matched:
             return []
+        schema = source.schema
         cases: list[str] = []
         values: list[tuple[int, str]] = []
         assignments: dict[int, dict[str, int]] = {}
-        companions = self._list_companions(change, frame, schema)
+        companions = self._list_companions(change, source)
         for action, clause in enumerate(change.matched):
             condition = "true" if clause.condition is None else f"({clause.condition})"
             cases.append(f"WHEN {condition} THEN {action}")
@@ -382,10 +414,7 @@ class RowChangeRunner:
             assignments[action] = {}
             given = clause.values
             if clause.takes_all:
-                given = {
-                    each.name: f"{change.source_alias}.{quote_identifier(each.name)}"
-                    for each in schema.columns
-                }
+                given = self._list_source_columns(change, source)
             for name in given:
                 if schema.column(name) is None:
                     raise _make_error(
@@ -407,12 +436,13 @@ class RowChangeRunner:
             f"{change.alias}.`{ROW_COLUMN}`",
             f"{action_text} AS `{ACTION_COLUMN}`",
             *(
-                f"CASE WHEN ({action_text}) = {action} THEN {text} END AS `{VALUE_PREFIX}{at}`"
+                # The alias, so that a condition such as rand() < 0.5 is evaluated once.
+                f"CASE WHEN `{ACTION_COLUMN}` = {action} THEN {text} END AS `{VALUE_PREFIX}{at}`"
                 for at, (action, text) in enumerate(values)
             ),
         ]
         query = f"SELECT {', '.join(selected)} FROM {relation}"
-        changes = encode_variants_as_json(self._run_query(query, frame))
+        changes = encode_variants_as_json(self._run(query, source))
         plan_of_files = RewritePlan(plan, assignments, f"{change.kind} of table {change.table}")
         outcomes = (
             changes.where(col(ACTION_COLUMN).isNotNull())
@@ -424,20 +454,19 @@ class RowChangeRunner:
         return [pickle.loads(row.outcome) for row in outcomes]  # noqa: S301
 
     def _list_insertions(
-        self, change: RowChange, frame: DataFrame, schema: TableSchema
+        self, change: RowChange, source: _Target
     ) -> Iterator[tuple[DataFrame, Sequence[str]]]:
         earlier: list[str] = []
-        companions = self._list_companions(change, frame, schema)
+        companions = self._list_companions(change, source)
         for clause in change.not_matched:
             if clause.takes_all:
-                names: Sequence[str] = [each.name for each in schema.columns]
-                texts: Sequence[str] = [
-                    f"{change.source_alias}.{quote_identifier(name)}" for name in names
-                ]
+                every = self._list_source_columns(change, source)
+                names: Sequence[str] = list(every)
+                texts: Sequence[str] = list(every.values())
             else:
                 texts = clause.values
                 names = clause.columns or name_values_by_position(
-                    schema, None, len(texts), change.table
+                    source.schema, None, len(texts), change.table
                 )
             if len(names) != len(texts):
                 raise _make_error(f"INSERT names {len(names)} columns and has {len(texts)} values")
@@ -452,16 +481,37 @@ class RowChangeRunner:
                 f"LEFT ANTI JOIN {'.'.join(TARGET_PARTS)} AS {change.alias} ON ({change.condition}) "
                 f"WHERE {' AND '.join(conditions)}"
             )
-            yield self._run_query(query, frame), names
+            yield self._run(query, source), names
 
-    def _list_companions(
-        self, change: RowChange, frame: DataFrame, schema: TableSchema
-    ) -> CompanionValues:
-        names = {change.alias: [each.name for each in list_visible_columns(schema)]}
-        if change.source is not None and len(schema.columns) < len(names[change.alias]):
-            source = f"SELECT * FROM {change.source} AS {change.source_alias}"
-            names[str(change.source_alias)] = self._run_query(source, frame).columns
-        return CompanionValues(schema, names)
+    def _list_companions(self, change: RowChange, source: _Target) -> CompanionValues:
+        names = {change.alias: [each.name for each in list_visible_columns(source.schema)]}
+        if change.source is not None and len(source.schema.columns) < len(names[change.alias]):
+            query = f"SELECT * FROM {change.source} AS {change.source_alias}"
+            names[str(change.source_alias)] = self._run(query, source).columns
+        return CompanionValues(source.schema, names)
+
+    def _list_source_columns(self, change: RowChange, source: _Target) -> dict[str, str]:
+        """Return the column of the source for each column of the table, for the values `*`."""
+        visible = {each.native_name: each for each in list_visible_columns(source.schema)}
+        names = {each.name: each.name for each in source.schema.columns}
+        if any(visible[name].name != name for name in names):
+            # Spark finds names without case, so select between those that differ only in case.
+            query = f"SELECT * FROM {change.source} AS {change.source_alias}"
+            given = set(self._run(query, source).columns)
+            folded = Counter(name.lower() for name in names)
+            for name in names:
+                if folded[name.lower()] == 1:
+                    continue
+                found = [each for each in (visible[name].name, name) if each in given]
+                if not found:
+                    raise _make_error(
+                        f"The source has no column {to_display_name(name)}: write the columns and their "
+                        "values in place of *"
+                    )
+                names[name] = found[0]
+        return {
+            name: f"{change.source_alias}.{quote_identifier(each)}" for name, each in names.items()
+        }
 
     def _resolve(self, change: RowChange, names: Sequence[str]) -> WriteTarget:
         return resolve_write_target(
@@ -474,6 +524,55 @@ class RowChangeRunner:
         )
 
 
+def _check_names(change: RowChange, schema: TableSchema) -> None:
+    """Reject expressions in which Spark would read other columns than the statement means.
+
+    Raises:
+        StatementError: If an expression has `*` for columns of the table, or names a column that has
+            another name in Spark, because an earlier one differs from it only in case.
+    """
+    renamed = {
+        each.native_name: each.name
+        for each in list_visible_columns(schema)
+        if each.name != each.native_name
+    }
+    for text in change.expressions:
+        tokens = tokenize(text, SqlRules.SPARK)
+        closings = match_brackets(tokens)
+        index = 0
+        while index < len(tokens):
+            run = read_dotted_name(tokens, index)
+            after = index + max(2 * len(run) - 1, 1)
+            is_of_target = len(run) < 2 or quote_name_token(run[-2]).lower() == change.alias.lower()
+            if tokens[index].unquoted == "(" and tokens[after].unquoted in _QUERY_WORDS:
+                after = closings.get(index, index) + 1
+            elif _is_star(tokens, index, after, change.alias):
+                raise _make_error(
+                    "* in an expression of DELETE, UPDATE or MERGE: write the columns of the table"
+                )
+            elif run and is_of_target and tokens[after].unquoted != "(" and run[-1].text in renamed:
+                name = to_display_name(run[-1].text)
+                raise _make_error(
+                    f"{run[-1].source_text} may be {name} or a column whose name differs only in case: write "
+                    f"{quote_identifier(renamed[run[-1].text])} for {name}, as queries do"
+                )
+            index = after
+
+
+def _is_star(tokens: Sequence[SqlToken], index: int, after: int, alias: str) -> bool:
+    """Return True if a `*` at `index`, or after a qualifier, stands for columns of the table."""
+    before = [token.unquoted for token in tokens[max(index - 2, 0) : index]]
+    if tokens[index].unquoted == "*":
+        return before[-1:] in (["("], [","]) and before != ["COUNT", "("]
+    if tokens[index].kind not in NAME_KINDS or tokens[after].unquoted != ".":
+        return False
+    return (
+        tokens[after + 1].unquoted == "*"
+        and quote_name_token(tokens[after - 1]).lower() == alias.lower()
+    )
+
+
+_QUERY_WORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE"})
 _MAX_MIGRATION_WAIT_S = 60.0
 _POLL_INTERVAL_S = 0.2
 

@@ -26,6 +26,8 @@ _REQUIRED_SETTINGS: Mapping[str, str] = {
     # By default, Spark rounds 1.5 to 2 to compare it with a NUMBER(38,0), the type of a NUMBER without
     # arguments. With this setting, it raises an error only for values that have too many digits.
     "spark.sql.legacy.decimal.retainFractionDigitsOnTruncate": "true",
+    # By default, Spark replaces `${name}`, also inside strings, by a setting or an empty text.
+    "spark.sql.variable.substitute": "false",
     # INT96, the default, has no statistics, and other engines reject it.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }

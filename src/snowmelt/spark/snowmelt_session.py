@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -90,6 +90,7 @@ from snowmelt.spark.tables.table_frame import TableFrameBuilder, count_task_slot
 from snowmelt.spark.task_job import run_tasks
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.migration import MigrationResult, MigrationSettings, migrate_table
+from snowmelt.table.snapshot import TableSnapshot
 
 _DEFAULT_CALL_LOG_DAYS = 7
 _UTC_ZONE_NAMES = frozenset({"UTC", "ETC/UTC", "Z", "GMT", "+00:00"})
@@ -308,9 +309,11 @@ class Snowmelt:
         )
 
     def _make_row_change_runner(self, namespace: tuple[str, ...]) -> RowChangeRunner:
-        def run_query(text: str, target: DataFrame) -> DataFrame:
+        def run_query(
+            text: str, target: DataFrame, snapshots: MutableMapping[TableName, TableSnapshot]
+        ) -> DataFrame:
             rewritten = self._functions.rewrite_query(text, namespace)
-            return self._run_query(rewritten, namespace, target)
+            return self._run_query(rewritten, namespace, target, snapshots)
 
         return RowChangeRunner(
             self.spark,
@@ -343,10 +346,11 @@ class Snowmelt:
         rewritten_query: RewrittenQuery,
         namespace: tuple[str, ...],
         target: DataFrame | None = None,
+        snapshots: MutableMapping[TableName, TableSnapshot] | None = None,
     ) -> DataFrame:
         text = rewritten_query.text
         query = parse_query(text)
-        planned = self._plan_query(query, namespace)
+        planned = self._plan_query(query, namespace, snapshots)
         frames = {each.index: self._frame_builder.build_frame(each.read) for each in planned}
         for index, reference in enumerate(query.references):
             parts = qualify_reference(reference, namespace)
@@ -573,7 +577,12 @@ class Snowmelt:
             waiting = list_backlogged_table_ids(connection)
             return [find_table_by_id(connection, table_id).name for table_id in waiting]
 
-    def _plan_query(self, query: SparkQuery, namespace: tuple[str, ...] = ()) -> list[PlannedTable]:
+    def _plan_query(
+        self,
+        query: SparkQuery,
+        namespace: tuple[str, ...] = (),
+        snapshots: MutableMapping[TableName, TableSnapshot] | None = None,
+    ) -> list[PlannedTable]:
         zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
         return self._planner.plan_query(
             query,
@@ -582,6 +591,7 @@ class Snowmelt:
                 catalog == TARGET_PARTS[0] or is_spark_catalog_name(self.spark, catalog)
             ),
             namespace=namespace,
+            snapshots=snapshots,
         )
 
     def _create_history_frame(self, view: str) -> DataFrame:

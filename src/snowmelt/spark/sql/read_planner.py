@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -63,7 +63,7 @@ class QueryPlanner:
         Raises:
             TableNotFound: If the table does not exist or the role lacks privileges on it.
         """
-        snapshot = self._take_snapshots([name])[name]
+        [snapshot] = take_snapshots(self._database, [name], clock=self._clock, role=self._role)
         columns = tuple(list_visible_columns(snapshot.table.schema))
         return self._plan_read(0, snapshot, columns, ()).read
 
@@ -74,6 +74,7 @@ class QueryPlanner:
         is_utc: bool,
         is_spark_catalog: Callable[[str], bool],
         namespace: tuple[str, ...] = (),
+        snapshots: MutableMapping[TableName, TableSnapshot] | None = None,
     ) -> list[PlannedTable]:
         """Plan all references to catalog tables in a query, in one snapshot.
 
@@ -82,21 +83,24 @@ class QueryPlanner:
             is_utc: True if the session's time zone is UTC.
             is_spark_catalog: Returns True if the first part of a name is a Spark catalog.
             namespace: Database and schema of short table names, as internal names.
+            snapshots: Snapshots to read, for several queries of one statement. Receives those of
+                other tables.
 
         Raises:
             TableNotFound: If a table does not exist or the role lacks privileges on it.
         """
+        taken = {} if snapshots is None else snapshots
         names = self._resolve_table_names(query, namespace)
         try:
-            snapshots = self._take_snapshots(names.values())
+            self._add_snapshots(taken, names.values())
         except UserError:
             # Check this last, because it is slow, and nearly all tables are in Snowmelt's catalog.
             names = {
                 index: name for index, name in names.items() if not is_spark_catalog(name.database)
             }
-            snapshots = self._take_snapshots(names.values())
+            self._add_snapshots(taken, names.values())
         visible = {
-            name: list_visible_columns(each.table.schema) for name, each in snapshots.items()
+            name: list_visible_columns(taken[name].table.schema) for name in set(names.values())
         }
         by_name = {
             name: {
@@ -116,7 +120,7 @@ class QueryPlanner:
             needed = list_needed_columns(query, reference, [each.name for each in visible[name]])
             columns = tuple(each for each in visible[name] if each.name in needed)
             found = tuple(extract_predicates(query, reference, columns_of, is_utc=is_utc))
-            planned.append(self._plan_read(index, snapshots[name], columns, found))
+            planned.append(self._plan_read(index, taken[name], columns, found))
         return planned
 
     def _resolve_table_names(
@@ -145,12 +149,13 @@ class QueryPlanner:
             return False
         return True
 
-    def _take_snapshots(self, names: Iterable[TableName]) -> dict[TableName, TableSnapshot]:
-        distinct = sorted(set(names))
-        if not distinct:
-            return {}
-        found = take_snapshots(self._database, distinct, clock=self._clock, role=self._role)
-        return dict(zip(distinct, found, strict=True))
+    def _add_snapshots(
+        self, snapshots: MutableMapping[TableName, TableSnapshot], names: Iterable[TableName]
+    ) -> None:
+        missing = sorted(set(names) - snapshots.keys())
+        if missing:
+            found = take_snapshots(self._database, missing, clock=self._clock, role=self._role)
+            snapshots.update(zip(missing, found, strict=True))
 
     def _plan_read(
         self,
