@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import signal
 import threading
 import uuid
@@ -19,6 +20,7 @@ from snowmelt.catalog import model
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.errors import CommitTimeout, SnowmeltError
 from snowmelt.failpoints import Failpoint
+from support.processes import list_children, read_command
 from support.served_sites import ServedSite, ServedSites, wait_until
 
 pytestmark = pytest.mark.slow
@@ -155,6 +157,18 @@ def wait_for_rows(sites: ServedSites, site: ServedSite, more_than: int) -> None:
     wait_until(lambda: len(sites.read_state(site)[0]) > more_than, "no row arrives")
 
 
+def kill_exports(site: ServedSite) -> int:
+    """Kill the processes that export states for followers, and return their number."""
+    killed = 0
+    for service in site.services:
+        assert service.process is not None
+        for child in list_children(service.process.pid):
+            if b"export_process" in read_command(child):
+                os.kill(child, signal.SIGKILL)
+                killed += 1
+    return killed
+
+
 def expire_leases(site: ServedSite) -> None:
     """End the leases of a site, as time does after its process has died."""
     database = open_and_upgrade_database(site.settings.catalog_url)
@@ -198,8 +212,9 @@ def test_a_living_primary_is_fenced_when_a_follower_is_promoted(sites: ServedSit
     finish(sites, source)
 
 
-def test_a_follower_that_is_killed_anywhere_goes_on(sites: ServedSites) -> None:
+def test_a_follower_and_the_exports_for_it_are_killed_anywhere(sites: ServedSites) -> None:
     sites.second.stop()
+    exports = 0
     lag = dt.timedelta(milliseconds=100)
     with sites.client(sites.first, max_client_lag=lag) as client:
         channel = client.open_channel("C", table="demo.public.t")
@@ -209,7 +224,9 @@ def test_a_follower_that_is_killed_anywhere_goes_on(sites: ServedSites) -> None:
             killed = sites.run_site_process(sites.second, f"{point}=kill")
             assert killed.wait(180) == -signal.SIGKILL, point
             expire_leases(sites.second)
+            exports += kill_exports(sites.first)
         sites.second.start()
+    assert exports >= len(POINTS)
     sites.wait_until_equal()
     numbers = list(range(1, len(POINTS) + 1))
     assert sites.read_state(sites.second) == (numbers, str(len(POINTS)))
