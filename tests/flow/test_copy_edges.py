@@ -8,9 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from fixtures.copy import Copying
+from snowmelt.backup.catalog_tables import stored_form
 from snowmelt.catalog.jobs.load_history import list_loads
+from snowmelt.catalog.model import list_portable_tables
 from snowmelt.errors import LoadFailed, StatementError, UserError
 from snowmelt.load.phase_protocols import HeaderMismatch
 from snowmelt.load.task import LoadTask
@@ -243,3 +246,23 @@ def test_a_header_that_differs_from_the_columns_is_reported(copying: Copying) ->
         "PARSER CSV()"
     )
     assert [each.mismatch for each in listed.header_differences] == [HeaderMismatch(("word",))]
+
+
+def test_the_catalog_stores_no_nul_because_postgresql_has_none(copying: Copying) -> None:
+    pipe = "CREATE PIPE demo.public.p {}AS COPY INTO numbers FROM (SELECT $1:n, {} FROM {})"
+    streaming = "TABLE(DATA_SOURCE(TYPE => 'STREAMING'))"
+    for statement in (
+        r"COMMENT ON TABLE demo.public.numbers IS 'C:\0001'",
+        pipe.format("COMMENT = '\0' ", "$1:word", streaming),
+        pipe.format("", "'\0'", streaming),
+    ):
+        with pytest.raises(StatementError, match="NUL"):
+            copying.sql(statement)
+    path = copying.file("a.csv", "1|\0\n2|b\n")
+    copied = copying.copy(f"COPY numbers FROM {path} NULL '\0'")
+    assert copied.totals.rows == 2
+    assert copying.house.read(columns=["WORD"])["WORD"].to_pylist() == [None, "b"]
+    with copying.house.database.reading() as connection:
+        for table in list_portable_tables():
+            for row in connection.execute(select(stored_form(table))):
+                assert not any("\0" in each for each in row if isinstance(each, str))

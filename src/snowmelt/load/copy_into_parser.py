@@ -686,7 +686,7 @@ def _parse_fixed_option(cursor: TokenCursor, options: Mapping[str, tuple[str, st
 
 def _parse_characters(cursor: TokenCursor, expected: str) -> str:
     """Parse a string, which may give each character in hexadecimal, such as '0x7c'."""
-    text = cursor.parse_string(expected)
+    text = cursor.parse_string(expected, allow_nul=True)
     if _HEX_CHARACTERS.fullmatch(text):
         return "".join(chr(int(digits, 16)) for digits in text.lower().split("0x")[1:])
     return text
@@ -724,10 +724,10 @@ def _parse_field_delimiter(cursor: TokenCursor) -> str:
 def _parse_texts(cursor: TokenCursor) -> list[str]:
     """Parse a list of strings in parentheses, or one string."""
     if not cursor.accept("("):
-        return [cursor.parse_string("a string, or a list in parentheses,")]
+        return [cursor.parse_string("a string, or a list in parentheses,", allow_nul=True)]
     found: list[str] = []
     while not cursor.accept(")"):
-        found.append(cursor.parse_string("a string"))
+        found.append(cursor.parse_string("a string", allow_nul=True))
         cursor.accept(",")
     return found
 

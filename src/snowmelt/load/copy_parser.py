@@ -238,7 +238,7 @@ def _parse_text_option(cursor: TokenCursor, option: tuple[str, str, str]) -> tup
     field, label, word = option
     if word:
         cursor.accept(word)
-    return field, cursor.parse_string(label)
+    return field, cursor.parse_string(label, allow_nul=True)
 
 
 def _parse_options_of_column(
@@ -385,7 +385,7 @@ class StatementOptionParser:
 
     def _parse_record_terminator(self, token: SqlToken) -> None:
         self._cursor.expect("TERMINATOR")
-        text = self._cursor.parse_string("the record terminator, such as E'\\n',")
+        text = self._cursor.parse_string("the record terminator, such as E'\\n',", allow_nul=True)
         if not text:
             raise self._cursor.make_error("The record terminator is empty", token)
         self._set_option(self._parsing, "record_terminator", text, token)

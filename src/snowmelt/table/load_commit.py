@@ -26,6 +26,7 @@ import sqlalchemy as sa
 from snowmelt import failpoints
 from snowmelt.backoff import growing_delays_s
 from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.db.dialect import replace_nul
 from snowmelt.catalog.jobs import leases, lineage, load_history
 from snowmelt.catalog.jobs.leases import Lease, renewing_lease
 from snowmelt.catalog.jobs.load_history import (
@@ -203,7 +204,7 @@ def begin_load(
                 reject_table_id=None if kept is None else kept.table_id,
                 role=request.role,
                 stream_name=request.stream_name,
-                statement=request.statement,
+                statement=replace_nul(request.statement) or "",
                 state=RunState.RUNNING,
                 started_at=now,
             ),

@@ -183,12 +183,17 @@ class TokenCursor:
         self.expect_end(statement)
         return name
 
-    def parse_string(self, label: str) -> str:
-        """Parse a string in single quotes and return its contents."""
+    def parse_string(self, label: str, *, allow_nul: bool = False) -> str:
+        """Parse a string in single quotes and return its contents.
+
+        Without `allow_nul`, rejects NUL, which PostgreSQL does not store.
+        """
         if self.current.kind is not TokenKind.STRING:
             raise self.make_error(
                 f"Expected {label} in single quotes here, not {self.current_label}"
             )
+        if "\0" in self.current.text and not allow_nul:
+            raise self.make_error("The string contains the character NUL. Remove it")
         return self.advance().text
 
     def parse_integer(self, label: str, minimum: int, maximum: int) -> int:

@@ -318,15 +318,22 @@ def _parse_create(cursor: TokenCursor, create_mode: CreateMode) -> CreatePipe:
             raise cursor.make_alternatives_error(("AS", "AUTO_INGEST", "COMMENT"))
     first = cursor.current
     if auto_ingest or _names_files(cursor):
-        copy_text = _skip_copy(cursor)
+        copy_text = _require_no_nul(cursor, _skip_copy(cursor))
         copy: PipeCopy | FileCopyText = FileCopyText(
             copy_text, first.position, named_only=not auto_ingest
         )
         return CreatePipe(name, create_mode, copy_text, copy, comment)
     copy = parse_copy_at_cursor(cursor)
-    text = cursor.source_between(first, cursor.previous)
+    text = _require_no_nul(cursor, cursor.source_between(first, cursor.previous))
     cursor.expect_end("CREATE PIPE")
     return CreatePipe(name, create_mode, text, copy, comment)
+
+
+def _require_no_nul(cursor: TokenCursor, definition: str) -> str:
+    """Return the definition. Reject NUL, which PostgreSQL does not store."""
+    if "\0" in definition:
+        raise cursor.make_error(r"The statement contains the character NUL. Write it as '\0'")
+    return definition
 
 
 def _names_files(cursor: TokenCursor) -> bool:
