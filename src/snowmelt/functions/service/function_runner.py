@@ -357,14 +357,19 @@ def to_arrow_array(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
 
 def to_value_list(column: Any) -> list[Any]:
     """Convert an Arrow or NumPy array, a Polars or pandas series, or an iterable to a list."""
-    if getattr(getattr(column, "dtype", None), "kind", "") in ("m", "M"):
+    dtype: Any = getattr(column, "dtype", None)
+    if getattr(dtype, "kind", "") in ("m", "M"):
         # In nanoseconds, the default of pandas, NumPy returns integers.
         column = column.astype(str(column.dtype).replace("[ns]", "[us]"))
     for name in ("to_pylist", "to_list", "tolist"):
         method = getattr(column, name, None)
         if method is not None:
             values = list(method())
-            return values if name == "to_pylist" else [*map(_replace_missing, values)]
+            # Arrow's arrays, and NumPy's of numbers, never have the missing values of pandas.
+            is_plain = name == "to_pylist" or (
+                type(dtype).__module__.startswith("numpy") and dtype.kind in "biuf"
+            )
+            return values if is_plain else [*map(_replace_missing, values)]
     return list(column)
 
 
