@@ -91,7 +91,7 @@ def test_rejects_go_to_files(copying: Copying) -> None:
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ("ABORT ON ERROR", "ABORT ON ERROR allows no rejects"),
+        ("ABORT ON ERROR", r"rejected, and the load allows none \(ABORT ON ERROR,"),
         ("REJECTMAX 2", r"records were rejected, and REJECTMAX is 2"),
     ],
 )

@@ -218,7 +218,7 @@ def describe_truncation(count: int) -> str:
 
 def _format_reject_limit(rejects: int, limit: int) -> str:
     limits = (
-        "ABORT ON ERROR allows no rejects, like REJECTMAX 1"
+        "the load allows none (ABORT ON ERROR, ON_ERROR = ABORT_STATEMENT or REJECTMAX 1)"
         if limit == 1
         else f"REJECTMAX is {limit:,}"
     )
