@@ -6,7 +6,7 @@ import http.client
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Proxy:
     seen: list[tuple[str, bytes]] = field(default_factory=list)
     always: str | int | None = None
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self) -> Self:
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):

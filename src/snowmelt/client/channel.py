@@ -34,6 +34,7 @@ from snowmelt.errors import (
     ChannelInvalid,
     InvalidRow,
     RequestRefused,
+    ServiceUnavailable,
     SnowmeltError,
     TableNotFound,
     TokenNotInserted,
@@ -48,7 +49,7 @@ from snowmelt.schema.conversion.row_converter import (
     RowError,
 )
 from snowmelt.schema.notebook_tables import render_notebook_table
-from snowmelt.schema.types import TableName
+from snowmelt.schema.types import TableName, TableSchema
 
 _log = logging.getLogger(__name__)
 
@@ -117,6 +118,43 @@ class ClientComponents:
     error_table_writer: ErrorTableWriter
     commit_timeout_s: float
     successor: ClientComponents | None = None
+
+    def find_current(self) -> ClientComponents:
+        """Return the components for the site to which the client has moved last."""
+        found = self
+        while found.successor is not None:
+            found = found.successor
+        return found
+
+
+def open_at_current_site(
+    components: ClientComponents,
+    name: ChannelName,
+    make_converter: Callable[[TableSchema], RowConverter],
+    *,
+    offset_token: str | None = None,
+    evolves_schema: bool,
+) -> tuple[ClientComponents, ChannelState]:
+    """Open a channel with the components for the site to which the client has moved, and return both.
+
+    Opens it again if the client moves meanwhile, because no thread sends rows of the former components.
+
+    Raises:
+        SnowmeltError: If the service rejects the request or does not respond.
+    """
+    while True:
+        components = components.find_current()
+        try:
+            state = components.api_client.open_channel(name, offset_token, make_converter)
+        except ServiceUnavailable:
+            if components.find_current() is components:
+                raise
+            continue
+        state.evolves_schema = evolves_schema
+        components.pending_rows.add_channel(state, REOPENED_FAILURE)
+        # A move that begins later invalidates the channel.
+        if components.find_current() is components:
+            return components, state
 
 
 class Channel:
@@ -572,14 +610,13 @@ class Channel:
         former = self._state
         if former.is_closed or (former.failure is not None and former.failure.is_fenced):
             former.check_open()
-        while self._components.successor is not None:
-            self._components = self._components.successor
-        self._pending_rows = self._components.pending_rows
-        state = self._components.api_client.open_channel(
-            self._qualified_name, None, former.make_converter
+        self._components, state = open_at_current_site(
+            self._components,
+            self._qualified_name,
+            former.make_converter,
+            evolves_schema=former.evolves_schema,
         )
-        state.evolves_schema = former.evolves_schema
-        self._pending_rows.add_channel(state, REOPENED_FAILURE)
+        self._pending_rows = self._components.pending_rows
         self._state = state
         return state.committed_token
 

@@ -15,11 +15,10 @@ from zoneinfo import ZoneInfo
 
 from snowmelt.client.auth import OAuth
 from snowmelt.client.blob_builder import BlobStager
-from snowmelt.client.channel import Channel, ClientComponents, OnError
+from snowmelt.client.channel import Channel, ClientComponents, OnError, open_at_current_site
 from snowmelt.client.channel_state import (
     DROPPED_FAILURE,
     MOVED_FAILURE,
-    REOPENED_FAILURE,
     ChannelState,
     check_offset_token,
     split_table_name,
@@ -294,14 +293,16 @@ class Client:
         converter_for = partial(
             RowConverter, zone=zone, compatibility=rules, get_now=self._settings.clock.now
         )
-        state = self._api_client.open_channel(
-            ChannelName(*split_table_name(table), name), offset_token, converter_for
+        components, state = open_at_current_site(
+            self._components,
+            ChannelName(*split_table_name(table), name),
+            converter_for,
+            offset_token=offset_token,
+            evolves_schema=schema_evolution,
         )
-        state.evolves_schema = schema_evolution
-        self._pending_rows.add_channel(state, REOPENED_FAILURE)
         if mode is not OnError.ABORT:
-            self._error_table_writer.get_or_open_error_channel(state)
-        return Channel(state, self._components, mode)
+            components.error_table_writer.get_or_open_error_channel(state)
+        return Channel(state, components, mode)
 
     def drop_channel(self, name: str, *, table: str) -> None:
         """Drop a channel, even if another client owns it. Uncommitted rows are lost.

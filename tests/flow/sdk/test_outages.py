@@ -8,6 +8,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +278,39 @@ def test_a_process_may_end_or_fork_with_rows_in_memory(
         env=os.environ,
     )
     assert ids() == [1]
+
+
+@dataclass
+class HeldOpens(Proxy):
+    """Proxy that holds the responses to opens until it is released."""
+
+    arrived: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def _answer(self, handler: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
+        if "channels/open" in handler.path:
+            self.arrived.set()
+            self.released.wait(60)
+        super()._answer(handler, status, body)
+
+
+@pytest.mark.parametrize("reopens", [False, True], ids=["opened", "resumed"])
+def test_a_channel_that_is_opened_while_the_client_moves_is_one_of_the_new_site(
+    connect: Any, service: ServiceProcess, ids: Any, *, reopens: bool
+) -> None:
+    with HeldOpens(service.port) as proxy, ThreadPoolExecutor(1) as threads:
+        client = connect(service.url if reopens else proxy.url)
+        if reopens:
+            channel = client.open_channel("c", table=T)
+            client._move(proxy.url)
+            opening = threads.submit(channel.resume)
+        else:
+            opening = threads.submit(client.open_channel, "c", table=T)
+        assert proxy.arrived.wait(60)
+        client._move(service.url)
+        proxy.released.set()
+        opened = opening.result(60)
+        channel = channel if reopens else opened
+        channel.insert_rows(rows(0, 10), "9")
+        channel.flush(timeout=LATE)
+    assert ids() == list(range(10))
