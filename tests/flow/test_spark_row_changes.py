@@ -12,6 +12,7 @@ import pytest
 
 from fixtures.chunks import Lakehouse
 from snowmelt.errors import (
+    ColumnNotFound,
     LoadRefused,
     StatementError,
     TableNotFound,
@@ -258,6 +259,7 @@ def test_a_row_that_matches_twice_is_refused(lake: Any, table: str) -> None:
         ("UPDATE demo.public.t WHERE id = 1", StatementError, "Expected SET"),
         ("DELETE demo.public.t", StatementError, "Expected FROM"),
         ("DELETE FROM t", StatementError, "Write the full name"),
+        ("DELETE FROM demo.public.t WHERE ident = 1", ColumnNotFound, "Columns: ID, PRICE, AT"),
         (
             "DELETE FROM demo.public.t WHERE coalesce(*) IS NULL",
             StatementError,

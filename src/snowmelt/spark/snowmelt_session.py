@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -364,7 +364,7 @@ class Snowmelt:
                 )
         with translating_errors(
             lambda: self.spark.sql(rewritten_query.original),
-            lambda: _list_column_names(planned),
+            lambda: _list_column_names(planned, snapshots or {}),
             self._functions.restore_public_names,
         ):
             if not frames:
@@ -600,9 +600,12 @@ class Snowmelt:
         return create_history_frame(self.spark, self._database, self.role, view)
 
 
-def _list_column_names(planned: Sequence[PlannedTable]) -> list[str]:
-    """Return the visible columns of all tables of a query."""
-    schemas = {each.read.table: each.read.schema for each in planned}
+def _list_column_names(
+    planned: Sequence[PlannedTable], snapshots: Mapping[TableName, TableSnapshot]
+) -> list[str]:
+    """Return the visible columns of all tables of a query, or of the statement that it is part of."""
+    schemas = {str(name): each.table.schema for name, each in snapshots.items()}
+    schemas |= {each.read.table: each.read.schema for each in planned}
     return [column.name for schema in schemas.values() for column in list_visible_columns(schema)]
 
 

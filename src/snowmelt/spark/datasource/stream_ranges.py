@@ -311,7 +311,7 @@ def count_loaded_rows(
     This is the number of added native rows minus the migrated rows.
 
     Raises:
-        LoadRefused: If another engine deleted or changed rows between the positions.
+        LoadRefused: If rows were deleted or changed between the positions.
     """
     if end.native == start.native:
         return 0
@@ -319,8 +319,8 @@ def count_loaded_rows(
         table = streamed_table.table.name
         raise LoadRefused(
             what=f"The stream of {table}",
-            reason="another engine has deleted or changed rows, which a stream of new rows cannot "
-            "show. Start it with a new checkpoint and the option `startingOffset`",
+            reason="DELETE, UPDATE, MERGE or another engine has deleted or changed rows, which a stream "
+            "of new rows cannot show. Start it with a new checkpoint and the option `startingOffset`",
         )
     moved = sum(
         run.rows or 0

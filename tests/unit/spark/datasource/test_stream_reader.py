@@ -253,7 +253,7 @@ def test_rows_that_another_engine_replaces_end_a_stream(
     commit_load(lakehouse.database, opened, result, clock=lakehouse.clock)
     assert lakehouse.read().num_rows == 9
     lakehouse.put(numbers(20, 5))
-    with pytest.raises(LoadRefused, match="another engine has deleted or changed rows"):
+    with pytest.raises(LoadRefused, match="another engine has deleted or changed"):
         query.all()
     again = Query(lakehouse, startingOffset="earliest")
     assert sorted(row for each in again.all() for row in each) == [*range(1, 10), *range(20, 25)]
