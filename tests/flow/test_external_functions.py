@@ -695,3 +695,17 @@ def test_a_rate_holds_for_all_partitions(world: Snowmelt, counted: Counted) -> N
 
 def test_hosts_are_counted(spark: SparkSession) -> None:
     assert count_executor_hosts(spark) == 1
+
+
+def test_a_condition_of_a_change_calls_its_function_once_for_each_row(
+    world: Snowmelt, ask: Any, counted: Counted
+) -> None:
+    world.sql("create or replace table demo.public.changed (id number(9,0), a varchar, b varchar)")
+    ask("insert into changed select id, concat('t', id), 'b' from range(40)")
+    counted.clear()
+    # The tokens are random, so each row has one answer only if its function is called once.
+    update = "update changed set a = 'x', b = 'y' where token(a) < '8'"
+    [(_, updated, _)] = ask(update)
+    assert counted.rows == 40
+    changed = "count_if(a = 'x'), count_if(b = 'y'), count_if(a = 'x' and b = 'y')"
+    assert ask(f"select {changed} from changed") == [(updated, updated, updated)]
