@@ -286,7 +286,8 @@ class RowChangeRunner:
     """Runner of statements that change rows.
 
     `run_query(text, target, snapshots)` returns a query as a DataFrame, with `target` in place of the
-    table `TARGET_PARTS`. It reads `snapshots`, and adds those of other tables. `migrate(table)` migrates all committed rows of a table.
+    table `TARGET_PARTS`. It reads `snapshots`, and adds those of other tables. `migrate(table)`
+    migrates all committed rows of a table.
     """
 
     def __init__(

@@ -66,8 +66,9 @@ def open_native_file(address: str) -> BinaryIO:
         StageUnavailable: If the bucket does not respond.
     """
     if is_local_location(address):
-        # Iceberg readers use the path of a `file:` address without unquoting.
-        return Path(address.removeprefix("file://")).open("rb")
+        # Iceberg readers use the path of a `file:` address without unquoting. Hadoop writes `file:/`.
+        parts = urlsplit(address)
+        return Path(f"{parts.netloc}{parts.path}" if parts.scheme else address).open("rb")
     return open_stored_file(*resolve_location(address))
 
 
