@@ -41,6 +41,7 @@ from snowmelt.wire.streaming import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.connection import Connection as Pipe
 
     from harness import Running
@@ -229,12 +230,20 @@ class Channel:
             raise RuntimeError(f"refused: {verdict}")
 
 
-async def _run(url: str, token: str, per_s: float, seconds: float, stage: Stage) -> Measured:
+async def _run(
+    url: str,
+    token: str,
+    per_s: float,
+    seconds: float,
+    stage: Stage,
+    on_prepared: Callable[[], None],
+) -> Measured:
     channels = [Channel(Connection(url, token), n, stage) for n in range(CONNECTIONS)]
     for channel in channels:
         await channel.open()
     count = int(per_s * seconds / CONNECTIONS)
     requests = [[channel.next_request() for _ in range(count)] for channel in channels]
+    on_prepared()
     cpu = time.process_time()
     began = time.perf_counter() + 0.2
     taken: list[float] = []
@@ -274,13 +283,21 @@ def _child(pipe: Pipe, *arguments: Any) -> None:
 
     gc.disable()
     try:
-        pipe.send(uvloop.run(_run(*arguments)))
+        pipe.send(uvloop.run(_run(*arguments, lambda: pipe.send(None))))
     except Exception as error:
         pipe.send(error)
 
 
-def drive(running: Running, per_s: float, seconds: float, stage: Stage) -> Measured:
+def drive(
+    running: Running,
+    per_s: float,
+    seconds: float,
+    stage: Stage,
+    on_prepared: Callable[[], None] = lambda: None,
+) -> Measured:
     """Register chunks from a separate process.
+
+    Calls `on_prepared` after the channels were opened and the requests were made.
 
     Raises:
         RuntimeError: If the service does not open a channel, or rejects a chunk.
@@ -294,7 +311,9 @@ def drive(running: Running, per_s: float, seconds: float, stage: Stage) -> Measu
     process = context.Process(target=_child, args=arguments)
     process.start()
     theirs.close()
-    measured: Measured | Exception = ours.recv()
+    measured: Measured | Exception | None
+    while (measured := ours.recv()) is None:
+        on_prepared()
     process.join()
     if isinstance(measured, Exception):
         raise measured

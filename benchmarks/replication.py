@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -142,6 +143,10 @@ class _Load:
     settings: dict[str, Any]
 
 
+def _note_processor_time(running: Running, noted: list[float]) -> None:
+    noted.append(processor_s(running.started.pid))
+
+
 def _measure_cost(
     report: Report,
     database: str,
@@ -164,10 +169,14 @@ def _measure_cost(
                 if kind == "with a group":
                     _join(primary, secondary)
                 drive(primary, 500, 2, load.stage)
-                before = processor_s(primary.started.pid)
-                measured = drive(primary, load.per_s, load.seconds, load.stage)
-                count = int(load.per_s * load.seconds)
-                used[kind].append((processor_s(primary.started.pid) - before) / count * 1e6)
+                before: list[float] = []
+                measured = drive(
+                    primary,
+                    *(load.per_s, load.seconds, load.stage),
+                    on_prepared=partial(_note_processor_time, primary, before),
+                )
+                spent_s = processor_s(primary.started.pid) - before[-1]
+                used[kind].append(spent_s / int(load.per_s * load.seconds) * 1e6)
                 rates[kind].append(measured.per_s)
                 delays[kind].append(measured.p99_ms)
                 print(where, kind, f"{measured.per_s:,.0f}", f"{used[kind][-1]:.0f} µs", flush=True)
