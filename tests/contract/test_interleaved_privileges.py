@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from fixtures.catalog import World
+from fixtures.catalog import NAME, World
 from snowmelt.catalog.model.records import TableRecord
+from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.schema.types import TableName
-from support.interleaving import run_beside
+from support.interleaving import begin_beside, run_beside
 
 pytestmark = pytest.mark.postgres
 
@@ -47,6 +48,11 @@ def has_privilege(world: World, privilege: str, table: TableRecord) -> bool:
         )
 
 
+def read_owner(world: World, name: TableName) -> str:
+    with world.database.reading() as connection:
+        return tables.find_table(connection, name).owner
+
+
 def test_grants_and_revocations_beside_truncate_hold_on_the_new_table(
     world: World, run: Callable[..., StatementResult]
 ) -> None:
@@ -73,3 +79,28 @@ def test_what_is_revoked_from_all_and_future_tables_a_new_table_does_not_have(
 
     run_beside(world, "CREATE TABLE u (x INT)", revoke)
     assert not has_privilege(world, "SELECT", world.table(RENAMED))
+
+
+def test_a_dropped_role_owns_nothing_that_was_created_meanwhile(
+    world: World, run: Callable[..., StatementResult]
+) -> None:
+    run("CREATE ROLE maker")
+    for privileges in ("USAGE ON DATABASE db", "USAGE, CREATE TABLE ON SCHEMA db.public"):
+        run(f"GRANT {privileges} TO ROLE maker")
+    with world.database.writing() as connection:
+        tables.find_namespace_ids(connection, "DB", "PUBLIC", lock=True)
+        creation = begin_beside(
+            world.database, partial(run, "CREATE TABLE u (x INT)", role="MAKER")
+        )
+        drop = begin_beside(world.database, partial(run, "DROP ROLE maker"))
+    creation.result(60)
+    drop.result(60)
+    assert read_owner(world, RENAMED) == "ACCOUNTADMIN"
+
+
+def test_a_dropped_role_owns_nothing_that_was_granted_meanwhile(
+    world: World, run: Callable[..., StatementResult]
+) -> None:
+    run("CREATE ROLE maker")
+    run_beside(world, "GRANT OWNERSHIP ON TABLE t TO ROLE maker", partial(run, "DROP ROLE maker"))
+    assert read_owner(world, NAME) == "ACCOUNTADMIN"

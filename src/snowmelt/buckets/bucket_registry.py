@@ -144,6 +144,7 @@ class BucketRegistry:
                 owner = _choose_owner(
                     access_control.find_user(connection, user).default_role, roles
                 )
+                access_control.require_role(connection, owner)
                 s3_buckets.create_bucket(connection, name, owner=owner, now=self.clock.now())
         except BucketNameInvalid as error:
             raise S3Error("InvalidBucketName", str(error), BucketName=name) from None
