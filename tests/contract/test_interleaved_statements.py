@@ -165,6 +165,30 @@ def test_a_namespace_that_was_dropped_or_renamed_meanwhile_is_missing(
         run("UNDROP SCHEMA db.s")
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("CREATE OR REPLACE SCHEMA db.s", "CREATE TABLE db.s.u (x INT)"),
+        ("CREATE OR REPLACE SCHEMA db.s", "DROP SCHEMA db.s"),
+        ("CREATE OR REPLACE DATABASE other", "CREATE SCHEMA other.s"),
+        ("CREATE OR REPLACE DATABASE other", "DROP DATABASE other"),
+    ],
+)
+def test_a_namespace_that_was_replaced_meanwhile_is_found(
+    world: World, run: Callable[..., StatementResult], first: str, second: str
+) -> None:
+    run("CREATE DATABASE other")
+    run("CREATE SCHEMA db.s")
+    run_beside(world, first, partial(run, second))
+    with world.database.reading() as connection:
+        places = [(each.database, each.name) for each in namespaces.list_schemas(connection)]
+        found = [each.name for each in tables.list_tables(connection)]
+    assert (("DB", "S") in places) == (second != "DROP SCHEMA db.s")
+    assert (("OTHER", "S") in places) == (second == "CREATE SCHEMA other.s")
+    assert (("OTHER", "PUBLIC") in places) == (second != "DROP DATABASE other")
+    assert (TableName("DB", "S", "U") in found) == (second == "CREATE TABLE db.s.u (x INT)")
+
+
 @pytest.fixture
 def function(run: Callable[..., StatementResult]) -> str:
     """The statement that creates or replaces function F."""

@@ -60,6 +60,9 @@ def lock_database(connection: sa.Connection, name: str) -> int:
     )
     found: int | None = connection.execute(query.with_for_update()).scalar()
     if found is None:
+        # The next statement sees the database that replaced this one before the lock.
+        found = connection.execute(query.with_for_update()).scalar()
+    if found is None:
         raise DatabaseNotFound(database=to_display_name(name))
     return found
 

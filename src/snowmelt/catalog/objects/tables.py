@@ -10,6 +10,7 @@ import datetime as dt
 import functools
 import uuid
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -462,12 +463,23 @@ def swap_metadata_pointer(
 def find_namespace_ids(
     connection: sa.Connection, database: str, schema: str, *, lock: bool = False
 ) -> tuple[int, int]:
-    """Return the IDs of a live database and schema. `lock` prevents their drop.
+    """Return the IDs of a live database and schema. `lock` prevents the drop of the schema.
 
     Raises:
         DatabaseNotFound: If the database does not exist.
         SchemaNotFound: If the schema does not exist.
     """
+    if lock:
+        # CREATE OR REPLACE replaces a schema. A statement that waits for its lock does not see the new
+        # one, and the next statement does.
+        with suppress(DatabaseNotFound, SchemaNotFound):
+            return _find_namespace_ids(connection, database, schema, lock=True)
+    return _find_namespace_ids(connection, database, schema, lock=lock)
+
+
+def _find_namespace_ids(
+    connection: sa.Connection, database: str, schema: str, *, lock: bool
+) -> tuple[int, int]:
     query = sa.select(_DATABASES.c.database_id).where(
         _DATABASES.c.name == database, _DATABASES.c.dropped_at.is_(None)
     )
