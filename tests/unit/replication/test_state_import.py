@@ -594,6 +594,26 @@ def test_a_follower_lacks_no_change_that_is_recorded_while_others_are_deleted(
     sites.close()
 
 
+@pytest.mark.postgres
+def test_services_that_start_together_fence_a_former_primary(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    sites = TwoSites(tmp_path, postgres_url, None)
+    database = sites.first.house.database
+
+    def fence() -> None:
+        with database.writing() as connection:
+            failover_groups.fence(connection, "http://SITE2")
+
+    with database.writing() as connection:
+        failover_groups.fence(connection, "http://SITE2")
+        other = begin_beside(database, fence)
+    other.result(60)
+    with pytest.raises(SiteReadOnly):
+        run(sites.first, "CREATE DATABASE other")
+    sites.close()
+
+
 def test_a_removed_follower_holds_no_token(two_sites: TwoSites) -> None:
     first = two_sites.first
     first.house.create()
