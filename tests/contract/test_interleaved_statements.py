@@ -222,6 +222,18 @@ def test_a_function_that_was_renamed_meanwhile_is_missing(
     run("DROP FUNCTION g(NUMBER)")
 
 
+def test_an_integration_that_was_replaced_meanwhile_is_altered(
+    world: World, run: Callable[..., StatementResult]
+) -> None:
+    replacement = (
+        "CREATE OR REPLACE API INTEGRATION api API_PROVIDER = http"
+        " API_ALLOWED_PREFIXES = ('http://127.0.0.1/') ENABLED = TRUE"
+    )
+    run(replacement)
+    run_beside(world, replacement, partial(run, "ALTER INTEGRATION api SET ENABLED = FALSE"))
+    assert ("ENABLED", False) in run("DESCRIBE INTEGRATION api").rows
+
+
 def test_a_table_that_was_replaced_meanwhile_is_altered(
     world: World, run: Callable[..., StatementResult]
 ) -> None:
