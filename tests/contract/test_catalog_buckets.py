@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fixtures.catalog import KEYRING
+from fixtures.catalog import KEYRING, World
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects import s3_buckets, s3_objects
 from snowmelt.catalog.security import access_control, encryption_keys
@@ -26,6 +26,7 @@ from snowmelt.errors import (
     PrivilegeMissing,
     UploadNotFound,
 )
+from support.interleaving import run_after
 
 NOW = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 ROW = s3_objects.ObjectRecord(b"a", 3, "e1", NOW, {"content-type": "x/y"}, None, "1/f1")
@@ -212,3 +213,25 @@ def test_parts_replace_each_other_until_the_upload_ends(
             s3_objects.put_part(connection, upload, part)
         with pytest.raises(UploadNotFound):
             s3_objects.find_upload(connection, bucket.bucket_id, b"other", upload.upload_id)
+
+
+@pytest.mark.postgres
+def test_an_object_that_is_deleted_while_it_is_replaced_exists_afterwards(
+    postgres_world: World,
+) -> None:
+    world = postgres_world
+    first = s3_objects.ObjectRecord(b"a", 3, "e1", world.now, {}, None, "1/f1")
+    second = replace(first, file="1/f2")
+    with world.database.writing() as connection:
+        bucket = s3_buckets.create_bucket(connection, "raw", owner="WRITER", now=world.now)
+        s3_objects.put_object(connection, bucket.bucket_id, first)
+
+    def delete() -> None:
+        with world.database.writing() as other:
+            s3_objects.delete_object(other, bucket.bucket_id, b"a", now=world.now)
+
+    with world.database.writing() as connection:
+        run_after(connection, "INSERT INTO objects", delete)
+        s3_objects.put_object(connection, bucket.bucket_id, second)
+    with world.database.reading() as connection:
+        assert s3_objects.find_object(connection, bucket.bucket_id, b"a") == second

@@ -10,12 +10,14 @@ from typing import Any, cast
 
 import pytest
 
+from fixtures.catalog import World
 from fixtures.chunks import NUMBERS, ROLE, Lakehouse
 from snowmelt import failpoints
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs import load_history
 from snowmelt.catalog.jobs.load_history import LoadedFileKey, OffsetAdvance
 from snowmelt.catalog.jobs.run_history import RunState
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects.tables import add_schema_version
 from snowmelt.clock import ManualClock
 from snowmelt.errors import LeaseLost, LoadOvertaken, LoadRefused, UnknownOutcome
@@ -28,6 +30,7 @@ from snowmelt.table.load_commit import (
     abort_orphaned_loads,
     begin_load,
     commit_load,
+    get_or_create_reject_table,
     is_committed,
     publish_rejects,
 )
@@ -38,6 +41,7 @@ from snowmelt.table.migration import (
 )
 from snowmelt.table.migration_task import run_migration_task
 from snowmelt.table.rejects import REJECT_SCHEMA
+from support.interleaving import begin_beside
 from support.numbered_loads import begin, load_numbers, rejected, result, written
 
 REJECTS = TableName("DEMO", "PUBLIC", "REJECTS")
@@ -316,3 +320,37 @@ def test_clean_up_takes_what_no_commit_names_and_nothing_else(house: Lakehouse) 
     house.clock.advance(86_400)
     house.collect(3600)
     assert house.files() == set()
+
+
+def test_a_load_stores_no_null_in_a_column_that_is_added_during_its_commit(
+    house: Lakehouse,
+) -> None:
+    load = begin(house)
+    files = [written(house, load, 0, 10)]
+
+    def add_column() -> None:
+        with house.database.writing() as connection:
+            table = house.table(NUMBERS)
+            column = Column("C", LogicalType.TEXT, 9, nullable=False, length=5, byte_length=20)
+            add_schema_version(
+                connection, table, [*table.schema.columns, column], now=house.clock.now()
+            )
+
+    failpoints.arm(Failpoint.LOAD_STAGED, add_column)
+    with pytest.raises(LoadOvertaken, match="became NOT NULL"):
+        commit_load(house.database, load, result(files, "a.csv"), clock=house.clock)
+    assert house.read_numbers() == []
+
+
+@pytest.mark.postgres
+def test_loads_that_begin_together_share_the_table_of_rejects(postgres_world: World) -> None:
+    world, name = postgres_world, TableName("DB", "PUBLIC", "REJECTS")
+
+    def get_or_create() -> TableRecord:
+        with world.database.writing() as other:
+            return get_or_create_reject_table(other, name, owner="ACCOUNTADMIN", now=world.now)
+
+    with world.database.writing() as connection:
+        created = get_or_create_reject_table(connection, name, owner="ACCOUNTADMIN", now=world.now)
+        other = begin_beside(world.database, get_or_create)
+    assert other.result(60) == created

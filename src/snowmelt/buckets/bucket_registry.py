@@ -144,6 +144,7 @@ class BucketRegistry:
                 owner = _choose_owner(
                     access_control.find_user(connection, user).default_role, roles
                 )
+                access_control.require_role(connection, owner)
                 s3_buckets.create_bucket(connection, name, owner=owner, now=self.clock.now())
         except BucketNameInvalid as error:
             raise S3Error("InvalidBucketName", str(error), BucketName=name) from None
@@ -255,17 +256,21 @@ def register_mount(database: Database, clock: Clock, name: str, url: str) -> Buc
             return record or BucketRecord(NO_BUCKET_ID, name, ACCOUNTADMIN, url, None, clock.now())
     with database.writing() as connection:
         record = _find_mount(connection, name, url)
+        if record is None:
+            try:
+                return s3_buckets.create_bucket(
+                    connection, name, owner=ACCOUNTADMIN, now=clock.now(), backend=url
+                )
+            except BucketNameInvalid as error:
+                raise ConfigurationError(
+                    setting="s3_backend", reason=f"{error} Give another: name={url}"
+                ) from None
+            except AlreadyExists:
+                # Another service has created the bucket since.
+                record = _find_mount(connection, name, url)
         if record is not None:
             s3_buckets.set_backend(connection, record, url)
-            return s3_buckets.find_bucket(connection, name)
-        try:
-            return s3_buckets.create_bucket(
-                connection, name, owner=ACCOUNTADMIN, now=clock.now(), backend=url
-            )
-        except BucketNameInvalid as error:
-            raise ConfigurationError(
-                setting="s3_backend", reason=f"{error} Give another: name={url}"
-            ) from None
+        return s3_buckets.find_bucket(connection, name)
 
 
 def _find_mount(connection: sa.Connection, name: str, url: str) -> BucketRecord | None:

@@ -26,6 +26,7 @@ from snowmelt.errors import (
     CatalogUnavailable,
     ServiceBusy,
     SnowmeltError,
+    TransactionConflict,
     UnknownOutcome,
 )
 from snowmelt.ingest.batch_worker_pool import WorkerPool
@@ -127,7 +128,8 @@ class WriteBatcher:
             try:
                 done = self._commit_group(group)
             except Exception as error:  # noqa: BLE001 - reported to the callers
-                if len(group) == 1 or isinstance(error, _GROUP_ERRORS):
+                is_retried = len(group) > 1 or isinstance(error, TransactionConflict)
+                if isinstance(error, _GROUP_ERRORS) or not is_retried:
                     _fail_writes(group, error)
                     continue
                 _log.warning("group of %d catalog writes failed: %r", len(group), error)
@@ -177,8 +179,8 @@ def _execute_in_savepoint(
     savepoint = connection.begin_nested()
     try:
         result = work(connection)
-    except sa.exc.DBAPIError:
-        # A database error may have ended the whole transaction.
+    except (sa.exc.DBAPIError, TransactionConflict):
+        # A database error may have ended the whole transaction. A conflict requires another one.
         raise
     except Exception as error:  # noqa: BLE001 - reported to its caller; the others go on
         if not isinstance(error, SnowmeltError):

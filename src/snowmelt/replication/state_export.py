@@ -273,6 +273,9 @@ def delete_confirmed_changes(connection: sa.Connection, now: dt.datetime) -> Non
 
     Followers that sent no request for a day are excluded. They get a whole state later.
     """
+    # The lock orders this after the first request of a follower. Otherwise the changes since its state
+    # could be deleted.
+    failover_groups.find_group(connection, lock=True)
     connection.execute(
         sa.update(_SLOTS).where(_SLOTS.c.requested_at < now - _SLOT_TTL).values(point=None)
     )

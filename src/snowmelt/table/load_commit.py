@@ -42,6 +42,7 @@ from snowmelt.catalog.model.records import MetadataPointer, TableRecord
 from snowmelt.catalog.objects.tables import (
     create_table,
     find_error_table,
+    find_namespace_ids,
     find_table,
     find_table_by_id,
     lock_tables,
@@ -49,6 +50,7 @@ from snowmelt.catalog.objects.tables import (
 )
 from snowmelt.catalog.security.access_control import (
     apply_future_table_grants,
+    require_role,
     require_table_privilege,
 )
 from snowmelt.clock import Clock, to_epoch_ms
@@ -490,6 +492,7 @@ def _append_files(
                 raise LoadOvertaken(load=load.load_id, reason=f"{which} table was dropped")
             for move in moves:
                 if move is not None:
+                    _require_same_columns(connection, move.table)
                     swap_metadata_pointer(
                         connection,
                         move.table,
@@ -500,6 +503,16 @@ def _append_files(
             commit_step(connection, None if moves[0] is None else moves[0].snapshot_id)
 
     _retry_load_commit(load, lambda: stage(()), is_done, clock)
+
+
+def _require_same_columns(connection: sa.Connection, table: TableRecord) -> None:
+    """Check that a locked table has the columns for which its files were checked.
+
+    Raises:
+        CommitLost: If the columns have changed.
+    """
+    if find_table_by_id(connection, table.table_id).schema.version != table.schema.version:
+        raise CommitLost(table=table.name, reason="its columns have changed")
 
 
 def _record_lineage(
@@ -632,9 +645,15 @@ def get_or_create_reject_table(
     try:
         found = find_table(connection, name)
     except TableNotFound:
-        new = create_table(connection, name, REJECT_SCHEMA.columns, owner=owner, now=now)
-        apply_future_table_grants(connection, new)
-        return new
+        # The lock waits for another load that creates the table.
+        find_namespace_ids(connection, name.database, name.schema, lock=True)
+        try:
+            found = find_table(connection, name)
+        except TableNotFound:
+            require_role(connection, owner)
+            new = create_table(connection, name, REJECT_SCHEMA.columns, owner=owner, now=now)
+            apply_future_table_grants(connection, new)
+            return new
     if found.schema.columns != REJECT_SCHEMA.columns:
         raise LoadRefused(
             what=f"REJECTED DATA AS TABLE {name}",

@@ -203,6 +203,8 @@ class SnapshotPublisher:
         with self._database.writing() as connection:
             if lease is not None and not leases.holds_lease(connection, lease):
                 raise LeaseLost(name=lease.name)
+            if not native_only:
+                catalog.lock_newest_publication(connection, table_id)
             held = [] if native_only else self._list_held(connection, table_id, limit=1)
             if held != list(state.held[:1]):
                 raise _HeldMeanwhile

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from fixtures.catalog import World
 from fixtures.replicas import Site, TwoSites
 from snowmelt.buckets.bucket_registry import (
     NO_BUCKET_ID,
@@ -18,6 +20,7 @@ from snowmelt.catalog.objects import failover_groups, s3_buckets
 from snowmelt.catalog.objects.failover_groups import GroupSettings
 from snowmelt.clock import SystemClock
 from snowmelt.storage.local_store import LocalStore
+from support.interleaving import begin_beside
 
 
 def open_registry(site: Site, urls: str) -> BucketRegistry:
@@ -71,3 +74,15 @@ def test_a_site_with_locations_only_may_follow(tmp_path: Path) -> None:
             now=site.clock.now(),
         )
     site.house.close()
+
+
+@pytest.mark.postgres
+def test_services_that_start_together_register_the_same_mount(postgres_world: World) -> None:
+    world = postgres_world
+    register = partial(register_mount, world.database, world.clock, "stage", "file:///stage")
+    with world.database.writing() as connection:
+        created = s3_buckets.create_bucket(
+            connection, "stage", owner="ACCOUNTADMIN", now=world.now, backend="file:///stage"
+        )
+        other = begin_beside(world.database, register)
+    assert other.result(60) == created

@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -42,12 +43,14 @@ from snowmelt.replication.protocol import (
     read_frames,
     write_frame,
 )
+from snowmelt.replication.state_export import delete_confirmed_changes
 from snowmelt.replication.state_import import StateUnusable
 from snowmelt.schema.types import TableName
 from snowmelt.table.compaction import compact
 from snowmelt.table.file_replacement_run import MaintenanceSettings, expire_snapshots
 from snowmelt.table.garbage_collection import collect_garbage
 from support.checked_site import commit_rejected_rows, drop_open_channel
+from support.interleaving import begin_beside, run_after
 
 pytestmark = pytest.mark.slow
 
@@ -563,6 +566,51 @@ def test_a_commit_beside_the_start_of_the_protection_is_not_reported_too_early(
     second.promote()
     seen.append(str(len(second.house.read_numbers())))
     assert seen in (["10", "10", "10"], ["10", "10", "20"])
+    sites.close()
+
+
+@pytest.mark.postgres
+def test_a_follower_lacks_no_change_that_is_recorded_while_others_are_deleted(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    sites = TwoSites(tmp_path, postgres_url, None)
+    first, second = sites.first, sites.second
+
+    def follow() -> None:
+        second.pull(first)
+        run(first, "CREATE ROLE later")
+
+    following: list[Future[None]] = []
+    with first.house.database.writing() as connection:
+        run_after(
+            connection,
+            "min(replica_slots.point)",
+            lambda: following.append(begin_beside(first.house.database, follow)),
+        )
+        delete_confirmed_changes(connection, first.clock.now())
+    following[0].result(60)
+    second.pull(first)
+    assert second.read_catalog() == first.read_catalog()
+    sites.close()
+
+
+@pytest.mark.postgres
+def test_services_that_start_together_fence_a_former_primary(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    sites = TwoSites(tmp_path, postgres_url, None)
+    database = sites.first.house.database
+
+    def fence() -> None:
+        with database.writing() as connection:
+            failover_groups.fence(connection, "http://SITE2")
+
+    with database.writing() as connection:
+        failover_groups.fence(connection, "http://SITE2")
+        other = begin_beside(database, fence)
+    other.result(60)
+    with pytest.raises(SiteReadOnly):
+        run(sites.first, "CREATE DATABASE other")
     sites.close()
 
 

@@ -8,6 +8,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fixtures.chunks import NUMBERS, Lakehouse, numbers
 from snowmelt import failpoints
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects.published_snapshots import (
     FreshFile,
     PublicationLag,
     PublishedSnapshot,
     find_stalled_reason,
+    hold_publication,
     list_fresh_files,
     measure_publication_lag,
     record_demand,
@@ -42,6 +45,7 @@ from snowmelt.table.snapshot_publication import (
     PublicationSettings,
     SnapshotPublisher,
 )
+from support.interleaving import begin_beside
 from support.published_tables import list_published, open_published
 
 if TYPE_CHECKING:
@@ -271,6 +275,32 @@ def test_a_held_snapshot_stays_readable_across_migration_compaction_and_clean_up
     house.collect(HOUR)
     for table, count in held:
         assert sorted(table.scan().to_arrow()["N"].to_pylist()) == list(range(count))
+
+
+@pytest.mark.postgres
+def test_an_engine_holds_no_publication_that_the_next_one_does_not_contain(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    database = open_and_upgrade_database(postgres_url)
+    with contextlib.closing(PublishedLakehouse(tmp_path, clock, database)) as house:
+        house.create()
+        house.put_numbers(0, 10)
+        house.publish()
+        [first] = house.published()
+        house.put_numbers(10, 5)
+
+        def hold() -> bool:
+            with database.writing() as connection:
+                return hold_publication(connection, first, clock.now())
+
+        holding: list[Future[bool]] = []
+        failpoints.arm(
+            Failpoint.PUBLICATION_INSIDE_COMMIT,
+            lambda: holding.append(begin_beside(database, hold)),
+        )
+        assert house.publish() is not None
+        assert not holding[0].result(60)
 
 
 def test_clean_up_deletes_what_no_reader_can_hold(house: PublishedLakehouse) -> None:

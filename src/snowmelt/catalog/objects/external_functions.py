@@ -502,7 +502,8 @@ def lock_api_integration(connection: sa.Connection, name: str) -> None:
     query = sa.select(_INTEGRATIONS.c.integration_id).where(
         _INTEGRATIONS.c.name == name, _INTEGRATIONS.c.dropped_at.is_(None)
     )
-    if connection.execute(query.with_for_update()).first() is None:
+    # The second statement sees the integration that replaced this one before the lock.
+    if all(connection.execute(query.with_for_update()).first() is None for _ in range(2)):
         raise NotFound(kind="API integration", name=to_display_name(name))
 
 

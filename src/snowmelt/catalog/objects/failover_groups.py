@@ -537,6 +537,8 @@ def fence(
 
     `handed_to` is the follower that has the last state and becomes the primary.
     """
+    # Services that start together fence the site together. Only one at a time can replace the triggers.
+    find_group(connection, lock=True)
     reject_writes(connection)
     update_group(
         connection,

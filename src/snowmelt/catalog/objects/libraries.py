@@ -80,6 +80,10 @@ def drop_library(connection: sa.Connection, name: str, *, cascade: bool) -> None
         NotFound: If it does not exist.
         UserError: If it has functions.
     """
+    # The lock prevents the creation of functions of the library.
+    connection.execute(
+        sa.select(_LIBRARIES.c.name).where(_LIBRARIES.c.name == name).with_for_update()
+    )
     made = [each for each in list_load_functions(connection) if each.library == name]
     if made and not cascade:
         shown = ", ".join(f"{each.kind} {to_display_name(each.name)}" for each in made)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import sqlalchemy as sa
@@ -59,6 +60,9 @@ def lock_database(connection: sa.Connection, name: str) -> int:
     )
     found: int | None = connection.execute(query.with_for_update()).scalar()
     if found is None:
+        # The next statement sees the database that replaced this one before the lock.
+        found = connection.execute(query.with_for_update()).scalar()
+    if found is None:
         raise DatabaseNotFound(database=to_display_name(name))
     return found
 
@@ -67,6 +71,16 @@ def lock_rows(connection: sa.Connection, table: sa.Table, ids: Collection[int]) 
     """Lock databases or schemas in the order of their IDs."""
     (key,) = table.primary_key
     connection.execute(sa.select(key).where(key.in_(ids)).order_by(key).with_for_update())
+
+
+def lock_schemas(connection: sa.Connection, database_id: int) -> None:
+    """Lock the live schemas of a database, so that no table is created in them."""
+    query = (
+        sa.select(_SCHEMAS.c.schema_id)
+        .where(_SCHEMAS.c.database_id == database_id, _SCHEMAS.c.dropped_at.is_(None))
+        .order_by(_SCHEMAS.c.schema_id)
+    )
+    connection.execute(query.with_for_update())
 
 
 def list_databases(connection: sa.Connection) -> list[DatabaseRecord]:
@@ -95,7 +109,9 @@ def create_database(
             return _to_database_record(existing)
         if not replace:
             raise AlreadyExists(kind="Database", name=to_display_name(name))
-        drop_database(connection, name, now)
+        # Another transaction may have dropped or renamed it since.
+        with suppress(DatabaseNotFound):
+            drop_database(connection, name, now)
     connection.execute(sa.insert(_DATABASES).values(name=name, owner=owner, created_at=now))
     create_schema(connection, name, DEFAULT_SCHEMA, owner=owner, now=now)
     return find_database(connection, name)
@@ -107,8 +123,8 @@ def drop_database(connection: sa.Connection, name: str, now: dt.datetime) -> Dat
     Raises:
         DatabaseNotFound: If it does not exist.
     """
+    lock_database(connection, name)
     database = find_database(connection, name)
-    lock_rows(connection, _DATABASES, [database.database_id])
     query = sa.select(_SCHEMAS.c.schema_id).where(
         _SCHEMAS.c.database_id == database.database_id, _SCHEMAS.c.dropped_at.is_(None)
     )
@@ -188,6 +204,7 @@ def drop_schema(
         DatabaseNotFound: If the database does not exist.
         SchemaNotFound: If the schema does not exist.
     """
+    find_namespace_ids(connection, database, name, lock=True)
     schema = find_schema(connection, database, name)
     _drop_schema(connection, schema, now)
     return schema
@@ -208,8 +225,12 @@ def _drop_schemas(
 ) -> None:
     # The lock prevents the creation of a table in a schema that is being dropped.
     lock_rows(connection, _SCHEMAS, schema_ids)
-    inside = sa.select(_TABLES.c.table_id).where(
-        _TABLES.c.schema_id.in_(schema_ids), _TABLES.c.dropped_at.is_(None)
+    # The locks exclude tables that other transactions move to another schema.
+    inside = (
+        sa.select(_TABLES.c.table_id)
+        .where(_TABLES.c.schema_id.in_(schema_ids), _TABLES.c.dropped_at.is_(None))
+        .order_by(_TABLES.c.table_id)
+        .with_for_update()
     )
     drop_tables(connection, connection.execute(inside).scalars().all(), now, kept_until=kept_until)
     drop_functions_and_translators(connection, schema_ids, now)

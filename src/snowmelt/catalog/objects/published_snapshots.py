@@ -294,6 +294,11 @@ def hold_publication(
 
     Later publications contain it as an ancestor.
     """
+    # Wait for a publisher that has locked this publication. The next statement sees its new one.
+    this = sa.select(_PUBLISHED.c.publication_id).where(
+        _PUBLISHED.c.publication_id == publication.publication_id
+    )
+    connection.execute(this.with_for_update())
     newest = sa.select(sa.func.max(_PUBLISHED.c.publication_id)).where(
         _PUBLISHED.c.table_id == publication.table_id,
         _PUBLISHED.c.native_only == publication.native_only,
@@ -307,6 +312,17 @@ def hold_publication(
         .values(held_at=now)
     )
     return held.rowcount == 1
+
+
+def lock_newest_publication(connection: sa.Connection, table_id: int) -> None:
+    """Prevent `hold_publication` until this transaction has added a publication with fresh rows."""
+    query = (
+        sa.select(_PUBLISHED.c.publication_id)
+        .where(_PUBLISHED.c.table_id == table_id, _PUBLISHED.c.native_only.is_(False))
+        .order_by(_PUBLISHED.c.publication_id.desc())
+        .limit(1)
+    )
+    connection.execute(query.with_for_update())
 
 
 def list_held_publications(

@@ -31,6 +31,8 @@ from snowmelt.catalog.objects.tables import (
     find_table_by_id,
     list_pipes,
     list_table_schema_versions,
+    lock_found_table,
+    lock_table_by_name,
     lock_tables,
 )
 from snowmelt.catalog.security.access_control import has_privilege, require_table_privilege
@@ -42,6 +44,7 @@ from snowmelt.errors import (
     NotFound,
     PrivilegeMissing,
     TableNotFound,
+    TransactionConflict,
     Unsupported,
 )
 from snowmelt.schema.inference import next_ordinal
@@ -100,11 +103,12 @@ def rename_table(
         AlreadyExists: If there is a table of that name.
         DatabaseNotFound: If the database of the new name does not exist.
         SchemaNotFound: If the schema of the new name does not exist.
-        TableNotFound: If the table was dropped meanwhile.
+        TableNotFound: If the table was dropped or renamed meanwhile.
+        TransactionConflict: If the table was replaced meanwhile.
     """
     # Lock order: the schema before the table.
     _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
-    table = lock_table(connection, table)
+    table = lock_found_table(connection, table)
     try:
         find_table(connection, name)
     except TableNotFound:
@@ -127,8 +131,12 @@ def rename_schema(
 
     Raises:
         AlreadyExists: If there is a schema of that name.
+        TransactionConflict: If the schema or the database was dropped or renamed meanwhile.
     """
     lock_rows(connection, _DATABASES, [schema.database_id, database.database_id])
+    named = sa.and_(_SCHEMAS.c.name == schema.name, _SCHEMAS.c.database_id == schema.database_id)
+    _require_live(connection, _SCHEMAS, schema.schema_id, named)
+    _require_live(connection, _DATABASES, database.database_id, _DATABASES.c.name == database.name)
     if name in {each.name for each in list_schemas(connection, database.name)}:
         shown = f"{to_display_name(database.name)}.{to_display_name(name)}"
         raise AlreadyExists(kind="Schema", name=shown)
@@ -149,8 +157,9 @@ def rename_database(
 
     Raises:
         AlreadyExists: If there is a database of that name.
+        TransactionConflict: If the database was dropped or renamed meanwhile.
     """
-    lock_rows(connection, _DATABASES, [database.database_id])
+    _require_live(connection, _DATABASES, database.database_id, _DATABASES.c.name == database.name)
     if name in {each.name for each in list_databases(connection)}:
         raise AlreadyExists(kind="Database", name=to_display_name(name))
     schemas = [each.schema_id for each in list_schemas(connection, database.name)]
@@ -162,6 +171,20 @@ def rename_database(
         .values(name=name)
     )
     _rename_pipes_in_loads(connection, pipes)
+
+
+def _require_live(
+    connection: sa.Connection, table: sa.Table, row_id: int, is_named: sa.ColumnElement[bool]
+) -> None:
+    """Lock a database or schema that this transaction found by its name.
+
+    Raises:
+        TransactionConflict: If another transaction dropped or renamed it before this lock.
+    """
+    (key,) = table.primary_key
+    query = sa.select(key).where(key == row_id, is_named, table.c.dropped_at.is_(None))
+    if connection.execute(query.with_for_update()).first() is None:
+        raise TransactionConflict
 
 
 def _rename_pipes_in_loads(connection: sa.Connection, before: Sequence[PipeRecord]) -> None:
@@ -253,13 +276,12 @@ def evolve_table(
             column has the name of a companion column.
         NotFound: If a column of `no_longer_required` does not exist.
     """
-    table = find_table(connection, name)
+    table = lock_table_by_name(connection, name)
     require_table_privilege(connection, role, table, "INSERT", "SELECT", _EVOLVE_PRIVILEGE)
     if not has_privilege(connection, role, "TABLE", table.table_id, _EVOLVE_PRIVILEGE):
         raise PrivilegeMissing(
             role=to_display_name(role), privilege=_EVOLVE_PRIVILEGE, object=f"table {name}"
         )
-    table = lock_table(connection, table)
     if not table.schema_evolution:
         raise EvolutionRefused(
             table=name,

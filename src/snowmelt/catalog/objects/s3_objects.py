@@ -98,18 +98,22 @@ def put_object(
     """
     lock_bucket(connection, bucket_id)
     values = _to_values(record, bucket_id=bucket_id)
-    if not precondition.requires_object:
-        made = connection.execute(
-            make_insert(connection, _OBJECTS)
-            .values(values)
-            .on_conflict_do_nothing()
-            .returning(_OBJECTS.c.size)
-        )
-        if made.first() is not None:
-            return
-    older = _lock_object(connection, bucket_id, record.key, precondition)
-    if older is None:
-        raise ObjectMissing(path=decode_key(record.key), store="this bucket")
+    while True:
+        if not precondition.requires_object:
+            made = connection.execute(
+                make_insert(connection, _OBJECTS)
+                .values(values)
+                .on_conflict_do_nothing()
+                .returning(_OBJECTS.c.size)
+            )
+            if made.first() is not None:
+                return
+        older = _lock_object(connection, bucket_id, record.key, precondition)
+        if older is not None:
+            break
+        if precondition.requires_object:
+            raise ObjectMissing(path=decode_key(record.key), store="this bucket")
+        # Another transaction deleted the object after the insert.
     connection.execute(
         sa.update(_OBJECTS)
         .where(_OBJECTS.c.bucket_id == bucket_id, _OBJECTS.c.key == record.key)

@@ -10,8 +10,9 @@ import datetime as dt
 import functools
 import uuid
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import sqlalchemy as sa
@@ -30,6 +31,7 @@ from snowmelt.errors import (
     PipeNotFound,
     SchemaNotFound,
     TableNotFound,
+    TransactionConflict,
     Unsupported,
 )
 from snowmelt.schema.iceberg_table_form import find_companion_conflict
@@ -195,13 +197,13 @@ def create_table(
     """
     _check_columns(columns, cluster_by)
     _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
-    existing = connection.execute(
-        sa.select(_TABLES.c.table_id).where(
-            _TABLES.c.schema_id == schema_id,
-            _TABLES.c.name == name.table,
-            _TABLES.c.dropped_at.is_(None),
-        )
-    ).scalar()
+    query = sa.select(_TABLES.c.table_id).where(
+        _TABLES.c.schema_id == schema_id,
+        _TABLES.c.name == name.table,
+        _TABLES.c.dropped_at.is_(None),
+    )
+    # The lock prevents the drop of a table that another transaction moves to another schema.
+    existing = connection.execute(query.with_for_update() if replace else query).scalar()
     if existing is not None:
         if if_not_exists:
             return find_table_by_id(connection, existing)
@@ -247,9 +249,8 @@ def drop_table(connection: sa.Connection, name: TableName, now: dt.datetime) -> 
         SchemaNotFound: If the schema does not exist.
         TableNotFound: If the table does not exist.
     """
-    table = find_table(connection, name)
-    if not drop_tables(connection, [table.table_id], now):
-        raise TableNotFound(table=name)
+    table = lock_table_by_name(connection, name)
+    drop_tables(connection, [table.table_id], now)
     return table
 
 
@@ -325,6 +326,53 @@ def lock_tables(connection: sa.Connection, table_ids: Collection[int]) -> list[i
     The order prevents deadlocks.
     """
     return list(connection.execute(_LOCK_TABLES, {"table_ids": sorted(table_ids)}).scalars())
+
+
+def lock_table_by_name(connection: sa.Connection, name: TableName) -> TableRecord:
+    """Lock the live table of this name, and return its record.
+
+    Raises:
+        DatabaseNotFound: If the database does not exist.
+        SchemaNotFound: If the schema does not exist.
+        TableNotFound: If the table does not exist.
+    """
+    while True:
+        table = find_table(connection, name)
+        if lock_tables(connection, [table.table_id]):
+            current = find_table_by_id(connection, table.table_id)
+            if current.name == name:
+                return current
+        # Another transaction dropped, replaced or renamed the table before this lock.
+
+
+def lock_found_table(connection: sa.Connection, table: TableRecord) -> TableRecord:
+    """Lock a table that this transaction found by its name, and return its current record.
+
+    Raises:
+        DatabaseNotFound: If the database was dropped or renamed since.
+        SchemaNotFound: If the schema was dropped or renamed since.
+        TableNotFound: If the table was dropped or renamed since.
+        TransactionConflict: If the table was replaced since, for example by TRUNCATE.
+    """
+    if not lock_tables(connection, [table.table_id]):
+        raise_changed_table(connection, table)
+    current = find_table_by_id(connection, table.table_id)
+    if current.name != table.name:
+        raise_changed_table(connection, table)
+    return current
+
+
+def raise_changed_table(connection: sa.Connection, table: TableRecord) -> NoReturn:
+    """Raise the error for a table that another transaction changed before this one locked it.
+
+    Raises:
+        DatabaseNotFound: If the database was dropped or renamed.
+        SchemaNotFound: If the schema was dropped or renamed.
+        TableNotFound: If the table was dropped or renamed.
+        TransactionConflict: If another table has its name, as after TRUNCATE.
+    """
+    find_table(connection, table.name)
+    raise TransactionConflict
 
 
 def list_table_schema_versions(connection: sa.Connection, table_id: int) -> dict[int, TableSchema]:
@@ -415,12 +463,23 @@ def swap_metadata_pointer(
 def find_namespace_ids(
     connection: sa.Connection, database: str, schema: str, *, lock: bool = False
 ) -> tuple[int, int]:
-    """Return the IDs of a live database and schema. `lock` prevents their drop.
+    """Return the IDs of a live database and schema. `lock` prevents the drop of the schema.
 
     Raises:
         DatabaseNotFound: If the database does not exist.
         SchemaNotFound: If the schema does not exist.
     """
+    if lock:
+        # CREATE OR REPLACE replaces a schema. A statement that waits for its lock does not see the new
+        # one, and the next statement does.
+        with suppress(DatabaseNotFound, SchemaNotFound):
+            return _find_namespace_ids(connection, database, schema, lock=True)
+    return _find_namespace_ids(connection, database, schema, lock=lock)
+
+
+def _find_namespace_ids(
+    connection: sa.Connection, database: str, schema: str, *, lock: bool
+) -> tuple[int, int]:
     query = sa.select(_DATABASES.c.database_id).where(
         _DATABASES.c.name == database, _DATABASES.c.dropped_at.is_(None)
     )

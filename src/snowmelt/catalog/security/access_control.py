@@ -212,7 +212,10 @@ def drop_role(connection: sa.Connection, name: str) -> None:
     """
     if name in BUILT_IN_ROLES:
         raise NotFound(f"Role {name} is built in and cannot be dropped.", kind="Role", name=name)
-    require_role(connection, name)
+    # Wait for transactions that give objects to the role: its objects must all be found here.
+    locked = sa.select(_ROLES.c.name).where(_ROLES.c.name == name).with_for_update()
+    if connection.execute(locked).first() is None:
+        raise NotFound(kind="Role", name=to_display_name(name))
     for owned in _OWNED_TABLES:
         connection.execute(sa.update(owned).where(owned.c.owner == name).values(owner=ACCOUNTADMIN))
     connection.execute(
@@ -405,12 +408,13 @@ def has_privilege(
 
 
 def require_role(connection: sa.Connection, role: str) -> None:
-    """Check that a role exists.
+    """Check that a role exists, and prevent its drop until this write transaction ends.
 
     Raises:
-        NotFound: If it does not.
+        NotFound: If it does not exist.
     """
-    if not connection.execute(sa.select(_ROLES.c.name).where(_ROLES.c.name == role)).first():
+    query = sa.select(_ROLES.c.name).where(_ROLES.c.name == role)
+    if not connection.execute(query.with_for_update(read=True, key_share=True)).first():
         raise NotFound(kind="Role", name=to_display_name(role))
 
 

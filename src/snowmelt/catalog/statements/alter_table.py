@@ -73,7 +73,7 @@ class AlterTable(Statement):
             )
         if not isinstance(change, RenameTable):
             # RENAME locks the schema before the table.
-            table = renames_and_evolution.lock_table(session.connection, table)
+            table = tables.lock_found_table(session.connection, table)
         return StatementResult(message=change.apply(session, table))
 
 

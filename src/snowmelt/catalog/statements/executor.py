@@ -13,7 +13,11 @@ from sqlalchemy.exc import IntegrityError
 
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import ACCOUNTADMIN
-from snowmelt.catalog.security.access_control import list_roles, resolve_effective_role
+from snowmelt.catalog.security.access_control import (
+    list_roles,
+    require_role,
+    resolve_effective_role,
+)
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor, format_suggestion
 from snowmelt.catalog.sql.lexer import PIPE_STATUS_FUNCTION, TokenKind, is_query
@@ -89,10 +93,14 @@ def execute_statement(  # noqa: PLR0913  what a statement may need of its interf
     keyring = open_keyring() if open_keyring is not None and statement.needs_keyring else None
 
     def run(connection: sa.Connection) -> StatementResult:
+        effective_role = _resolve_role(connection, user, role)
+        if not statement.reads_only:
+            # The role becomes the owner of new objects.
+            require_role(connection, effective_role)
         session = StatementSession(
             connection=connection,
             user=user,
-            role=_resolve_role(connection, user, role),
+            role=effective_role,
             database=None if default_database is None else to_internal_name(default_database),
             schema=None if default_schema is None else to_internal_name(default_schema),
             now=now,

@@ -190,12 +190,12 @@ class DropFunction(Statement):
     if_exists: bool
 
     def execute(self, session: StatementSession) -> StatementResult:
+        find = session.find_function if self.external else session.find_function_or_translator
         with skipping_missing(self.if_exists):
-            found = (
-                session.find_function(self.function)
-                if self.external
-                else session.find_function_or_translator(self.function)
-            )
+            name = find(self.function).name
+            # Another transaction may rename or replace the function before this lock.
+            find_namespace_ids(session.connection, name.database, name.schema, lock=True)
+            found = find(self.function)
         if isinstance(found, TranslatorRecord):
             session.require_ownership("TRANSLATOR", found.translator_id, found.name)
             external_functions.drop_translator(session.connection, found, session.now)

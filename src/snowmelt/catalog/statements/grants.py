@@ -88,7 +88,8 @@ class GrantPrivileges(Statement):
     name: ObjectName
 
     def execute(self, session: StatementSession) -> StatementResult:
-        object_id, shown = session.find_owned_object(self.level, self.name)
+        # TRUNCATE and CREATE OR REPLACE copy the grants of a table to the table that replaces it.
+        object_id, shown = session.lock_owned_object(self.level, self.name)
         kind = self.level.object_kind
         self.grant.write(session, kind, object_id)
         return self.grant.report(f"on {kind.lower()} {shown} ")
@@ -108,7 +109,11 @@ class GrantOnMany(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         connection, grant = session.connection, self.grant
-        scope_id, shown = session.find_owned_object(self.scope, self.name)
+        # Without the locks, a table that another transaction creates could get neither the privileges on
+        # all tables nor those on future tables, or keep revoked ones.
+        scope_id, shown = session.lock_owned_object(self.scope, self.name)
+        if self.scope is NameLevel.DATABASE and self.level is NameLevel.TABLE:
+            namespaces.lock_schemas(connection, scope_id)
         scope = self.scope.object_kind
         kind = self.level.object_kind
         access_control.require_role(connection, grant.role)

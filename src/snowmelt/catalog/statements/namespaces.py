@@ -74,6 +74,9 @@ class CreateSchema(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         connection = session.connection
         database, name = session.resolve_schema_name(self.name)
+        session.find_database(database)
+        # The lock prevents that another transaction creates or replaces the schema.
+        namespaces.lock_database(connection, database)
         _require_create_schema(session, session.find_database(database))
         shown = display_schema(database, name)
         there = [
@@ -110,7 +113,7 @@ class DropObject(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         kind, connection, now = self.level.capitalize(), session.connection, session.now
         with skipping_missing(self.if_exists):
-            _, shown = session.find_owned_object(self.level, self.name)
+            _, shown = session.lock_owned_object(self.level, self.name)
             # RESTRICT has no effect on a table: it contains only channels, which are dropped with
             # it.
             if self.restrict and self.level is not NameLevel.TABLE:

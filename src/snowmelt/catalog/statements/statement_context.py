@@ -35,9 +35,18 @@ from snowmelt.catalog.objects.external_functions import (
     find_translator,
 )
 from snowmelt.catalog.objects.name_suggestions import suggesting_names
-from snowmelt.catalog.objects.namespaces import DEFAULT_SCHEMA, find_database, find_schema
+from snowmelt.catalog.objects.namespaces import (
+    DEFAULT_SCHEMA,
+    find_database,
+    find_schema,
+    lock_database,
+)
 from snowmelt.catalog.objects.s3_buckets import BucketRecord, bucket_privileges, find_bucket
-from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.objects.tables import (
+    find_namespace_ids,
+    find_table,
+    lock_table_by_name,
+)
 from snowmelt.catalog.security.access_control import (
     has_account_privilege,
     has_privilege,
@@ -223,6 +232,23 @@ class StatementSession:
         self.require_ownership(level.object_kind, object_id, shown)
         return object_id, shown
 
+    def lock_owned_object(self, level: NameLevel, name: ObjectName) -> tuple[int, str]:
+        """Lock a database, schema or table that the role owns. Return its ID and display name.
+
+        Raises:
+            PrivilegeMissing: If another role owns it.
+        """
+        # Names the missing object, and checks privileges before the lock.
+        self.find_owned_object(level, name)
+        if level is NameLevel.DATABASE:
+            lock_database(self.connection, self.resolve_database_name(name))
+        elif level is NameLevel.SCHEMA:
+            find_namespace_ids(self.connection, *self.resolve_schema_name(name), lock=True)
+        else:
+            lock_table_by_name(self.connection, self.resolve_table_name(name))
+        # Another transaction may have replaced the object before the lock.
+        return self.find_owned_object(level, name)
+
     def find_bucket(self, name: str) -> BucketRecord:
         """Return a bucket on which the role has a privilege."""
         bucket = find_bucket(self.connection, name)
@@ -250,13 +276,18 @@ class StatementSession:
             )
 
     def require_in_schema(self, name: TableName | FunctionName, privilege: str) -> SchemaRecord:
-        """Return the schema of a name. Check that the role has a privilege on it.
+        """Lock and return the schema of a name. Check that the role has a privilege on it.
+
+        Because of the lock, no other transaction creates, replaces or renames an object to a name in the
+        schema.
 
         Raises:
             PrivilegeMissing: If the role does not have the privilege.
             DatabaseNotFound: If the database does not exist.
             SchemaNotFound: If the schema does not exist.
         """
+        self.find_schema(name.database, name.schema)
+        find_namespace_ids(self.connection, name.database, name.schema, lock=True)
         schema = self.find_schema(name.database, name.schema)
         shown = display_schema(name.database, name.schema)
         self.require_privilege("SCHEMA", schema.schema_id, shown, privilege)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from snowmelt.catalog.model.records import TableRecord
-from snowmelt.catalog.objects import namespaces, renames_and_evolution, tables
+from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.objects.channel_tombstones import transfer_channels
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.access_control import VisibleObjects
@@ -154,8 +154,10 @@ def _find_or_create_error_table(
             requested_name.position,
         )
     schema = session.find_schema(name.database, name.schema)
+    # The locks prevent that another transaction creates or replaces the error table.
+    tables.find_namespace_ids(session.connection, name.database, name.schema, lock=True)
     try:
-        there = tables.find_table(session.connection, name)
+        there = tables.lock_table_by_name(session.connection, name)
     except TableNotFound:
         shown = display_schema(name.database, name.schema)
         session.require_privilege("SCHEMA", schema.schema_id, shown, "CREATE TABLE")
@@ -261,7 +263,7 @@ class TruncateTable(Statement):
         session.require_ownership("TABLE", table.table_id, table.name)
         # Schemas are always locked before tables.
         tables.find_namespace_ids(connection, name.database, name.schema, lock=True)
-        old = renames_and_evolution.lock_table(connection, table)
+        old = tables.lock_found_table(connection, table)
         new = tables.create_table(
             connection,
             name,

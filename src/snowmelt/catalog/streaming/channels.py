@@ -19,8 +19,8 @@ from snowmelt.catalog.objects.channel_tombstones import (
     tombstone_channel,
     tombstone_expired_channels,
 )
-from snowmelt.catalog.objects.tables import lock_tables
-from snowmelt.errors import ChannelFenced, ChannelNotFound, TableNotFound, TooManyChannels
+from snowmelt.catalog.objects.tables import lock_tables, raise_changed_table
+from snowmelt.errors import ChannelFenced, ChannelNotFound, TooManyChannels
 from snowmelt.schema.types import to_display_name
 
 # Maximum number of channels per table, as documented for Snowpipe Streaming.
@@ -199,11 +199,12 @@ def open_channels(
 
     Raises:
         TableNotFound: If the table was dropped meanwhile.
+        TransactionConflict: If the table was replaced meanwhile.
         SiteReadOnly: If another site is the primary.
     """
     require_writable(connection)
     if not lock_tables(connection, [table.table_id]):
-        raise TableNotFound(table=table.name)
+        raise_changed_table(connection, table)
     stored_opens = _find_stored_opens(connection, table.table_id, requests)
     names = {request.channel for request in requests}
     ids: dict[str, int] = {}
@@ -322,10 +323,13 @@ def drop_channel(
     Raises:
         ChannelFenced: If another client has opened the channel since.
         ChannelNotFound: If it does not exist.
+        TableNotFound: If the table was dropped meanwhile.
+        TransactionConflict: If the table was replaced meanwhile.
         SiteReadOnly: If another site is the primary.
     """
     require_writable(connection)
-    lock_tables(connection, [table.table_id])
+    if not lock_tables(connection, [table.table_id]):
+        raise_changed_table(connection, table)
     row = _find_channel_row(connection, table.table_id, channel)
     if row is None:
         raise ChannelNotFound(channel=to_display_name(channel), table=table.name)

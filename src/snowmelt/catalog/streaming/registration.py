@@ -339,12 +339,20 @@ def _lock_offered_tables(
     owners: dict[int, sa.Row[Any]] = {}
     names = {offer.table for offer in offers}
     by_name = {(name.database, name.schema, name.table): name for name in names}
-    for row in connection.execute(_SELECT_TABLES_FOR_UPDATE, {"names": sorted(by_name)}):
-        name = by_name[row.database, row.schema, row.name]
-        owners[row.table_id] = row
-        commit_state.tables[name] = TableCommitState(
-            row.table_id, name, row.last_seq, row.schema_version
-        )
+    missing = set(by_name)
+    # TRUNCATE replaces a table. A statement that waits for its lock does not see the new table, and the
+    # next statement does.
+    for _ in range(2):
+        if not missing:
+            break
+        for row in connection.execute(_SELECT_TABLES_FOR_UPDATE, {"names": sorted(missing)}):
+            parts = row.database, row.schema, row.name
+            missing.discard(parts)
+            owners[row.table_id] = row
+            name = by_name[parts]
+            commit_state.tables[name] = TableCommitState(
+                row.table_id, name, row.last_seq, row.schema_version
+            )
     for name in names - commit_state.tables.keys():
         commit_state.missing_tables[name] = _decide_missing_table(connection, name)
     _load_schema_conflicts(connection, offers, commit_state)

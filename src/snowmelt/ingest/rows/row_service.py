@@ -168,6 +168,8 @@ class RowService:
                 )
             except ChannelNotFound:
                 return None
+            except TableNotFound:
+                raise PipeNotFound(pipe=path) from None
             return record.offset_token
 
         return self.write_batcher.submit(write, group_key=path)

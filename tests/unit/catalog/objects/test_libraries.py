@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
+from fixtures.catalog import World
 from fixtures.chunks import Lakehouse
-from snowmelt.catalog.objects.libraries import list_load_functions, read_library_files
+from snowmelt.catalog.objects.libraries import (
+    LibraryRecord,
+    LoadFunctionRecord,
+    create_library,
+    create_load_function,
+    drop_library,
+    list_load_functions,
+    read_library_files,
+)
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.errors import AlreadyExists, NotFound, PrivilegeMissing, StatementError, UserError
+from support.interleaving import begin_beside, run_after
 
 
 @pytest.fixture
@@ -110,3 +122,27 @@ def test_a_function_needs_its_library_and_a_library_its_file(run: Any) -> None:
         run("CREATE FILTER f AS NAME 'Factory' LIBRARY own")
     with pytest.raises(UserError, match=r"Object own\.py not found"):
         run("CREATE LIBRARY own AS '/nowhere/own.py'")
+
+
+@pytest.mark.postgres
+def test_a_function_is_not_dropped_with_a_library_that_had_none(postgres_world: World) -> None:
+    database, now = postgres_world.database, postgres_world.now
+    library = LibraryRecord("OWN", "Python", "own.py", ("own.py",), "ACCOUNTADMIN", now)
+    function = LoadFunctionRecord("filter", "F", "Factory", "OWN", "ACCOUNTADMIN", now)
+    with database.writing() as connection:
+        create_library(connection, library, {"own.py": b""}, replace=False)
+
+    def create() -> None:
+        with database.writing() as connection:
+            create_load_function(connection, function, replace=False)
+
+    creation: list[Future[None]] = []
+    with database.writing() as connection:
+        run_after(
+            connection,
+            "FROM load_functions",
+            lambda: creation.append(begin_beside(database, create)),
+        )
+        drop_library(connection, "OWN", cascade=False)
+    with pytest.raises(IntegrityError):
+        creation[0].result(60)
