@@ -267,7 +267,7 @@ def make_sealing_converters(
 
     def convert_table_key(row: dict[str, Any]) -> dict[str, Any]:
         incarnation = incarnations[row["table_id"]]
-        key = source.keyring.open_table_key(row["wrapped_key"], incarnation)
+        key = source.keyring.unwrap(row["wrapped_key"], incarnation)
         row["wrapped_key"] = seal_key(public_key, key, incarnation)
         return row
 
