@@ -282,7 +282,7 @@ _PARSERS: Mapping[str, Callable[[SparkCursor, tuple[str, ...], str], RowChange]]
 # --- Execution.
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class RowChangeRunner:
     """Runner of statements that change rows.
 
