@@ -6,7 +6,6 @@ import datetime as dt
 import os
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from cryptography.hazmat.primitives import serialization
@@ -122,12 +121,7 @@ class EmbeddedService:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import types as st
 
 from fixtures.copy import Copying
 from snowmelt.errors import LoadFailed, TableNotFound
-from snowmelt.spark.copy_dataframe_source import REJECTED_COLUMN, REJECTED_COLUMN_TYPE
+from snowmelt.spark.copy_dataframe_source import REJECTED_COLUMN
 from snowmelt.spark.load_job import SparkLoadRunner
 
 if TYPE_CHECKING:
@@ -130,7 +130,10 @@ def test_raw_files_are_a_frame(frame: Any) -> None:
 
 
 def test_a_frame_keeps_rejects_as_a_column(frame: Any) -> None:
-    schema = st.StructType([*SCHEMA.fields, st.StructField(REJECTED_COLUMN, REJECTED_COLUMN_TYPE)])
+    described = st.StructType.fromDDL(
+        "file STRING, record BIGINT, offset BIGINT, data BINARY, reason STRING, column STRING"
+    )
+    schema = st.StructType([*SCHEMA.fields, st.StructField(REJECTED_COLUMN, described)])
     data = "1|one\nx|two\n3|three\n"
     rows = frame(data, schema).collect()
     good = [row for row in rows if row[REJECTED_COLUMN] is None]

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from snowmelt.backup.manifests import BackupDamaged, BackupRejected
+from snowmelt.catalog.security.encryption_keys import encode_key_pair
 from snowmelt.storage.local_store import create_durable_file
 
 # File of the public key in the folder of the master key.
@@ -42,14 +43,7 @@ def create_key_pair(private_path: Path, public_path: Path) -> str:
                 "move both files"
             )
     key = X25519PrivateKey.generate()
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
+    private, public = encode_key_pair(key)
     create_durable_file(private_path, private)
     create_durable_file(public_path, public)
     return compute_fingerprint(key.public_key())

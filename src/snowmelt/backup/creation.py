@@ -54,15 +54,22 @@ from snowmelt.backup.manifests import (
     TableAtPoint,
 )
 from snowmelt.catalog import model
-from snowmelt.catalog.db.database import Database, read_schema_version
+from snowmelt.catalog.db.database import Database, open_catalog_clock, read_schema_version
 from snowmelt.catalog.jobs import backup_history, leases
-from snowmelt.catalog.security.encryption_keys import KeyRing, secret_purpose
+from snowmelt.catalog.security.encryption_keys import (
+    KeyRing,
+    open_or_create_keyring,
+    secret_purpose,
+)
 from snowmelt.clock import Clock
+from snowmelt.config import Settings
 from snowmelt.errors import ObjectMissing
 from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName
+from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import Store
-from snowmelt.table.warehouse_paths import Warehouse
+from snowmelt.storage.store_factory import open_store
+from snowmelt.table.warehouse_paths import Warehouse, open_warehouse
 
 # Lifetime of the lease: garbage collection resumes this long after a backup was killed.
 HOLD_S = 60.0
@@ -83,6 +90,22 @@ class BackupSource:
     bucket: Store
     keyring: KeyRing
     clock: Clock
+
+    @classmethod
+    def open(cls, database: Database, settings: Settings) -> BackupSource:
+        """Open the stores and the keyring in the settings.
+
+        Raises:
+            ConfigurationError: If settings are invalid.
+        """
+        return cls(
+            database,
+            open_store(settings.stage_url),
+            open_warehouse(settings.warehouse_url),
+            LocalStore(settings.objects_dir),
+            open_or_create_keyring(database, settings.keys_dir),
+            open_catalog_clock(database),
+        )
 
     def get_store(self, name: StoreName) -> Store:
         """Return the store that contains a file."""
@@ -267,7 +290,7 @@ def make_sealing_converters(
 
     def convert_table_key(row: dict[str, Any]) -> dict[str, Any]:
         incarnation = incarnations[row["table_id"]]
-        key = source.keyring.open_table_key(row["wrapped_key"], incarnation)
+        key = source.keyring.unwrap(row["wrapped_key"], incarnation)
         row["wrapped_key"] = seal_key(public_key, key, incarnation)
         return row
 

@@ -410,7 +410,7 @@ def make_opening_converters(
     def convert_table_key(row: dict[str, Any]) -> dict[str, Any]:
         incarnation = incarnations[row["table_id"]]
         key = open_key(private_key, row["wrapped_key"], incarnation)
-        row["wrapped_key"] = keyring.wrap_table_key(key, incarnation)
+        row["wrapped_key"] = keyring.wrap(key, incarnation)
         return row
 
     def convert_access_key(row: dict[str, Any]) -> dict[str, Any]:

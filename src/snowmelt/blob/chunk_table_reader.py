@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -15,7 +12,7 @@ from snowmelt.blob.column_decoder import (
     decode_columns,
     uncompressed_page_bytes,
 )
-from snowmelt.blob.encryption import BDEC_VERSION, BytesLike, apply_aes_ctr
+from snowmelt.blob.encryption import BytesLike
 from snowmelt.blob.parquet_footer import (
     ChunkFooter,
     FooterField,
@@ -34,37 +31,15 @@ __all__ = [
     "ChunkFooter",
     "ChunkTooLarge",
     "FooterField",
-    "LegacyBlobHeader",
-    "decrypt_chunk",
     "find_schema_mismatch",
     "read_chunk",
     "read_chunk_footer",
-    "read_legacy_blob_header",
     "uncompressed_chunk_bytes",
 ]
 
 # Maximum decoded size. Clients limit chunks to 256 MiB of values (specification §3.6), and Arrow's
 # text arrays have at most 2 GiB.
 MAX_DECODED_BYTES = 2**31 - 1
-
-_MAGIC = b"bdec"
-_HEADER_BYTES = 25
-
-
-@dataclass(frozen=True, slots=True)
-class LegacyBlobHeader:
-    """Header of the older blob layout. Has `length` bytes. The chunks that it describes follow it."""
-
-    length: int
-    chunks: tuple[dict[str, object], ...]
-
-
-def decrypt_chunk(ciphertext: BytesLike, *, chunk_key: bytes, offset: int) -> bytes:
-    """Decrypt a chunk. Return its Parquet file, without padding.
-
-    `chunk_key` is the derived key of the blob. `offset` is the position of the chunk in its blob.
-    """
-    return apply_aes_ctr(ciphertext, key=chunk_key, offset=offset)
 
 
 def read_chunk(
@@ -149,39 +124,6 @@ def uncompressed_chunk_bytes(
         ]
         pages = uncompressed_page_bytes(memoryview(parquet).cast("B"), footer, sought)
         return max(pages, footer.rows * sum(map(_min_value_bytes, schema.columns)))
-
-
-def read_legacy_blob_header(data: BytesLike) -> LegacyBlobHeader | None:
-    """Read the header of the older blob layout. Return None if the blob has no such header.
-
-    Raises:
-        BlobInvalid: If there is a header, but version, size, checksum or metadata are wrong.
-    """
-    view = memoryview(data).cast("B")
-    if bytes(view[:4]) != _MAGIC:
-        return None
-    with raising_blob_invalid("header"):
-        if len(view) < _HEADER_BYTES or view[4] != BDEC_VERSION:
-            raise ValueError(f"only BDEC version {BDEC_VERSION} is read")
-        size = int.from_bytes(view[5:13], "big")
-        checksum = int.from_bytes(view[13:21], "big")
-        length = _HEADER_BYTES + int.from_bytes(view[21:25], "big")
-        if size != len(view) or length > size:
-            raise ValueError("size differs from the header")
-        if zlib.crc32(view[length:]) != checksum:
-            raise ValueError("checksum differs")
-        chunks = _parse_chunk_metadata(bytes(view[_HEADER_BYTES:length]))
-        return LegacyBlobHeader(length, chunks)
-
-
-def _parse_chunk_metadata(text: bytes) -> tuple[dict[str, object], ...]:
-    try:
-        chunks = json.loads(text)
-    except RecursionError:
-        raise ValueError("metadata nested too deep") from None
-    if not isinstance(chunks, list) or not all(isinstance(chunk, dict) for chunk in chunks):
-        raise ValueError("metadata is not a list of chunks")
-    return tuple(chunks)
 
 
 def _require_column(schema: TableSchema, name: str) -> Column:

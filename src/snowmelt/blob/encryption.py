@@ -95,8 +95,6 @@ def _encode_base36(number: int) -> str:
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 
-KEY_BYTES = 32
-
 
 def derive_blob_key(data_key: bytes, path: str) -> bytes:
     """Return the key of one blob: SHA-256 of the table's data key and the blob's path."""

@@ -269,7 +269,7 @@ def register_mount(database: Database, clock: Clock, name: str, url: str) -> Buc
                 # Another service has created the bucket since.
                 record = _find_mount(connection, name, url)
         if record is not None:
-            s3_buckets.set_backend(connection, record, url)
+            s3_buckets.update_bucket(connection, record, backend=url)
         return s3_buckets.find_bucket(connection, name)
 
 

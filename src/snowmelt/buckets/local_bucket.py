@@ -11,6 +11,7 @@ import itertools
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import sqlalchemy as sa
@@ -165,22 +166,15 @@ class LocalBucket:
         return row
 
 
+@dataclass(eq=False, slots=True)
 class LocalObjectUpload:
     """Upload to a new file, and its future row in the index."""
 
-    def __init__(
-        self,
-        bucket: LocalBucket,
-        key: str,
-        headers: Mapping[str, str],
-        file: str,
-        writer: ObjectWriter,
-    ) -> None:
-        self._bucket = bucket
-        self._key = key
-        self._headers = headers
-        self._file = file
-        self._writer = writer
+    _bucket: LocalBucket
+    _key: str
+    _headers: Mapping[str, str]
+    _file: str
+    _writer: ObjectWriter
 
     def write(self, data: BytesLike) -> None:
         """Append bytes."""

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from snowmelt.buckets.bucket import (
     Bucket,
-    ListingPage,
     ObjectMetadata,
     ObjectUpload,
     UploadCompletion,
@@ -30,6 +29,7 @@ class WriteOnceBucket:
         self._bucket = bucket
         self.head = bucket.head
         self.open = bucket.open
+        self.list_page = bucket.list_page
 
     def start_upload(self, key: str, headers: Mapping[str, str]) -> ObjectUpload:
         """Start the upload of an object."""
@@ -39,10 +39,6 @@ class WriteOnceBucket:
         """Raise AccessDenied."""
         del key, condition
         raise S3Error("AccessDenied")
-
-    def list_page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> ListingPage:
-        """Return one page of the bucket's listing."""
-        return self._bucket.list_page(prefix, delimiter=delimiter, after=after, limit=limit)
 
 
 class WriteOnceUpload:

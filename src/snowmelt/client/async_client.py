@@ -10,24 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar, Unpack
 from zoneinfo import ZoneInfo
 
 from snowmelt.client.auth import OAuth
-from snowmelt.client.channel import Channel, InsertResult, OnError
+from snowmelt.client.channel import Channel, InsertResult, OnError, keeping_first_error
 from snowmelt.client.client import Client
 from snowmelt.client.counters_and_metrics import ChannelStatus, ClientStatus
 from snowmelt.client.settings import ClientOptions, to_timeout_s
-from snowmelt.errors import ClientClosed, CommitTimeout, SnowmeltError
+from snowmelt.errors import ClientClosed, CommitTimeout
 from snowmelt.schema.types import Compatibility, TableName
-
-_log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -159,13 +155,8 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return await self.open()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with _keeping_first_error(error, "The client"):
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        with keeping_first_error(error, "The client"):
             await self.close()
 
     async def run(self, call: Callable[[], _Result]) -> _Result:
@@ -365,13 +356,8 @@ class AsyncChannel:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with _keeping_first_error(error, f"Channel {self.name}"):
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        with keeping_first_error(error, f"Channel {self.name}"):
             await self.close()
 
     async def _run(self, call: Callable[[], _Result]) -> _Result:
@@ -380,14 +366,3 @@ class AsyncChannel:
         task = asyncio.ensure_future(self._client.run(call))
         task.add_done_callback(lambda _: self._turn.release())
         return await asyncio.shield(task)
-
-
-@contextlib.contextmanager
-def _keeping_first_error(error: BaseException | None, label: str) -> Iterator[None]:
-    """Log an error of closing if another exception is being raised."""
-    try:
-        yield
-    except SnowmeltError as closing:
-        if error is None:
-            raise
-        _log.warning("%s was not closed cleanly: %s", label, closing)

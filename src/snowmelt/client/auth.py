@@ -12,6 +12,7 @@ import hashlib
 import http.client
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -79,28 +80,11 @@ class CallbackTokenProvider:
         return self.get_token()
 
 
-class RefreshTokenProvider:
-    """Provides tokens of an authorization server, renewed after 80 % of their lifetime. Thread-safe."""
+class _RenewingTokenProvider(ABC):
+    """Keeps a token, and renews it when it is old or rejected. Thread-safe."""
 
-    kind = "OAUTH"
-
-    def __init__(
-        self, oauth: OAuth, endpoint: str, clock: Clock, *, ssl_context: ssl.SSLContext
-    ) -> None:
-        """Prepare requests to `endpoint`.
-
-        Raises:
-            ConfigurationError: If the endpoint is not an http:// or https:// URL.
-        """
-        self._oauth = oauth
-        self._endpoint = urlsplit(endpoint)
-        if self._endpoint.scheme not in {"http", "https"} or not self._endpoint.hostname:
-            raise ConfigurationError(
-                setting="token_endpoint", reason=f"{endpoint!r} is not an http:// or https:// URL"
-            )
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._ssl_context = ssl_context
-        self._refresh_token = oauth.refresh_token
         self._lock = threading.Lock()
         self._token = ""
         self._renew_at = clock.monotonic()
@@ -123,6 +107,34 @@ class RefreshTokenProvider:
             if self._token == rejected_token:
                 self._renew_token()
             return self._token
+
+    @abstractmethod
+    def _renew_token(self) -> None:
+        """Set `_token` and `_renew_at`."""
+
+
+class RefreshTokenProvider(_RenewingTokenProvider):
+    """Provides tokens of an authorization server, renewed after 80 % of their lifetime. Thread-safe."""
+
+    kind = "OAUTH"
+
+    def __init__(
+        self, oauth: OAuth, endpoint: str, clock: Clock, *, ssl_context: ssl.SSLContext
+    ) -> None:
+        """Prepare requests to `endpoint`.
+
+        Raises:
+            ConfigurationError: If the endpoint is not an http:// or https:// URL.
+        """
+        self._oauth = oauth
+        self._endpoint = urlsplit(endpoint)
+        if self._endpoint.scheme not in {"http", "https"} or not self._endpoint.hostname:
+            raise ConfigurationError(
+                setting="token_endpoint", reason=f"{endpoint!r} is not an http:// or https:// URL"
+            )
+        super().__init__(clock)
+        self._ssl_context = ssl_context
+        self._refresh_token = oauth.refresh_token
 
     def _renew_token(self) -> None:
         answer = self._request_token_with_retries()
@@ -206,8 +218,8 @@ class TokenProvider(Protocol):
         """Return another token after the service has rejected this one."""
 
 
-class KeyPairTokenProvider:
-    """Provides JWTs of one user. Thread-safe."""
+class KeyPairTokenProvider(_RenewingTokenProvider):
+    """Provides JWTs of one user, renewed after 54 minutes. Thread-safe."""
 
     kind = "KEYPAIR_JWT"
 
@@ -215,24 +227,7 @@ class KeyPairTokenProvider:
         self._subject = f"{account.upper()}.{user.upper()}"
         self._issuer = f"{self._subject}.{compute_key_fingerprint(key)}"
         self._key = key
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._token = ""
-        self._renew_at = clock.monotonic()
-
-    def get_token(self) -> str:
-        """Return the current token. Renew it first if it is older than 54 minutes."""
-        with self._lock:
-            if self._clock.monotonic() >= self._renew_at:
-                self._renew_token()
-            return self._token
-
-    def replace_token(self, rejected_token: str) -> str:
-        """Return a new token, unless another thread has replaced `rejected_token`."""
-        with self._lock:
-            if self._token == rejected_token:
-                self._renew_token()
-            return self._token
+        super().__init__(clock)
 
     def _renew_token(self) -> None:
         issued_at = int(self._clock.now().timestamp())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
@@ -656,19 +656,9 @@ class Channel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        with keeping_first_error(error, f"Channel {self.name}"):
             self.close()
-        except SnowmeltError as closing:
-            if error is None:
-                raise
-            # Do not replace the exception that is being raised.
-            _log.warning("Channel %s was not closed cleanly: %s", self.name, closing)
 
     def _append_batch(
         self, batch: InsertBatch, error_table_batch: tuple[ChannelState, InsertBatch] | None = None
@@ -762,3 +752,14 @@ def _add_evolution_error(row_error: RowError, reason: str) -> RowError:
         return row_error
     error = InvalidRow(f"{row_error.error}; {reason}", **row_error.error.fields)
     return replace(row_error, error=error)
+
+
+@contextlib.contextmanager
+def keeping_first_error(error: BaseException | None, label: str) -> Iterator[None]:
+    """Log an error of closing if another exception is being raised."""
+    try:
+        yield
+    except SnowmeltError as closing:
+        if error is None:
+            raise
+        _log.warning("%s was not closed cleanly: %s", label, closing)

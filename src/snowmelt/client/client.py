@@ -9,13 +9,18 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self, Unpack
 from zoneinfo import ZoneInfo
 
 from snowmelt.client.auth import OAuth
 from snowmelt.client.blob_builder import BlobStager
-from snowmelt.client.channel import Channel, ClientComponents, OnError, open_at_current_site
+from snowmelt.client.channel import (
+    Channel,
+    ClientComponents,
+    OnError,
+    keeping_first_error,
+    open_at_current_site,
+)
 from snowmelt.client.channel_state import (
     DROPPED_FAILURE,
     MOVED_FAILURE,
@@ -403,19 +408,9 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        with keeping_first_error(error, "The client"):
             self.close()
-        except SnowmeltError as closing:
-            if error is None:
-                raise
-            # Do not replace the exception that is being raised.
-            _log.warning("The client was not closed cleanly: %s", closing)
 
     def _wait_for_commits(
         self, targets: Sequence[tuple[ChannelState, int]], timeout: dt.timedelta | None

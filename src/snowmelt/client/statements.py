@@ -12,6 +12,7 @@ import msgspec
 
 from snowmelt.client.auth import OAuth
 from snowmelt.client.connection import ServiceConnection
+from snowmelt.client.transport import find_response_message
 from snowmelt.errors import (
     AuthenticationFailed,
     ServiceUnavailable,
@@ -121,7 +122,7 @@ def _make_error(url: str, status: int, body: bytes) -> Exception:
     try:
         failure = msgspec.json.decode(body, type=StatementFailure)
     except msgspec.DecodeError:
-        said = _find_message(body)
+        said = find_response_message(body) or ""
         if status == HTTPStatus.UNAUTHORIZED:
             return AuthenticationFailed(said or None, reason=f"HTTP {status}")
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -130,14 +131,6 @@ def _make_error(url: str, status: int, body: bytes) -> Exception:
     if failure.line is not None and failure.column is not None:
         return StatementError(reason=failure.reason, line=failure.line, column=failure.column)
     return StatementFailed(failure.message, reason=failure.message, code=failure.error)
-
-
-def _find_message(body: bytes) -> str:
-    try:
-        document = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        return ""
-    return str(document.get("message") or "") if isinstance(document, dict) else ""
 
 
 def _unknown_outcome(url: str, reason: str) -> UnknownOutcome:

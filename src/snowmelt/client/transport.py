@@ -236,7 +236,7 @@ class Transport:
                     reason="the client has no credentials. Set user and private_key"
                 )
             # The message of the service is a complete sentence.
-            raise AuthenticationFailed(_find_response_message(reply) or None, reason=said)
+            raise AuthenticationFailed(find_response_message(reply.body) or None, reason=said)
         if reply.status in {408, 429} or reply.status >= 500:
             raise self.make_unavailable_error(said)
         raise RequestRefused(
@@ -360,7 +360,7 @@ def _is_from_intermediary(response: _HttpResponse) -> bool:
 
 def _describe_response(response: _HttpResponse) -> str:
     """Return the text of a response with a status other than 200, as one short line."""
-    said = _find_response_message(response)
+    said = find_response_message(response.body)
     if said is None:
         said = " ".join(response.body.decode("utf-8", "replace").split())
         if "<Error><Code>" in said:
@@ -372,10 +372,10 @@ def _describe_response(response: _HttpResponse) -> str:
     )
 
 
-def _find_response_message(response: _HttpResponse) -> str | None:
+def find_response_message(body: bytes) -> str | None:
     """Return the message of a JSON response, "" if it has none, or None if it is not JSON."""
     try:
-        document = msgspec.json.decode(response.body)
+        document = msgspec.json.decode(body)
     except msgspec.DecodeError:
         return None
     return str(document.get("message") or "") if isinstance(document, dict) else ""

@@ -268,9 +268,8 @@ def _decrypt_and_check_chunk(
         raise _ChunkRejected(
             ResponseCode.CHUNK_MD5_MISSING, f"{error_prefix} has MD5 {md5}, not {chunk.md5}."
         )
-    parquet = chunk_table_reader.decrypt_chunk(
-        cipher, chunk_key=encryption.derive_blob_key(chunk.data_key, path), offset=chunk.offset
-    )
+    blob_key = encryption.derive_blob_key(chunk.data_key, path)
+    parquet = encryption.apply_aes_ctr(cipher, key=blob_key, offset=chunk.offset)
     try:
         footer = chunk_table_reader.read_chunk_footer(parquet)
     except BlobInvalid as error:

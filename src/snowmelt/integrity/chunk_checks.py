@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from snowmelt.blob.chunk_table_reader import decrypt_chunk, read_chunk
+from snowmelt.blob.chunk_table_reader import read_chunk
+from snowmelt.blob.encryption import apply_aes_ctr
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.errors import BlobCorrupt, ObjectMissing, SnowmeltError, TableInconsistent
@@ -136,7 +137,7 @@ def _find_statistics_error(
     if stored == NO_STORED_STATISTICS or written is None:
         return None
     data = stage.get_range(task.stage_path, task.offset, task.length)
-    parquet = decrypt_chunk(data, chunk_key=task.chunk_key, offset=task.offset)
+    parquet = apply_aes_ctr(data, key=task.chunk_key, offset=task.offset)
     table = read_chunk(parquet, written, path=task.path)
     try:
         found = msgspec.msgpack.decode(stored, type=dict[str, list[object]])

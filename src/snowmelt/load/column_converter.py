@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -285,21 +285,19 @@ class TextColumnConverter:
         elif self.column.kind is LogicalType.FIXED and Decimal in set(map(type, values)):
             values = [Decimal(value) if type(value) is int else value for value in values]
         chunk, positions = self._converter.convert(values)
-        table = pa.table([chunk], names=[self.column.name])
         refused: dict[int, str] = {}
         for place in positions:
             try:
                 self._convert_value(values[place])
             except InvalidRow as error:
                 refused[place] = self.describe_rejection(error, values[place])
-        return [
-            to_contiguous_array(part)
-            for part in to_native_table(table, self._single_column_schema).columns
-        ], refused
+        return self._split_companions(chunk), refused
 
     def to_native_arrays(self, values: Sequence[StoredValue]) -> list[pa.Array]:
         """Convert stored values to native arrays."""
-        chunk = self._converter.stored_to_array(values)
+        return self._split_companions(self._converter.stored_to_array(values))
+
+    def _split_companions(self, chunk: pa.Array) -> list[pa.Array]:
         table = pa.table([chunk], names=[self.column.name])
         return [
             to_contiguous_array(part)
@@ -587,6 +585,7 @@ _HEX_BYTES = re.compile(r"(?:0[xX])?((?:[0-9a-fA-F]{2})*)")
 _BIT_BYTES = re.compile(r"(?:[01]{8})*")
 
 
+@dataclass(frozen=True, slots=True)
 class TextNormalizer:
     """Rewriter of a column's texts.
 
@@ -594,16 +593,9 @@ class TextNormalizer:
     `bulk_pattern` is a regular expression and its replacement, which rewrite a column in one call.
     """
 
-    def __init__(
-        self,
-        rewrite: Callable[[str], str],
-        *,
-        is_standard_form: bool,
-        bulk_pattern: tuple[str, str] | None = None,
-    ) -> None:
-        self._rewrite = rewrite
-        self.is_standard_form = is_standard_form
-        self.bulk_pattern = bulk_pattern
+    _rewrite: Callable[[str], str]
+    is_standard_form: bool
+    bulk_pattern: tuple[str, str] | None = None
 
     def __call__(self, text: str) -> str:
         """Return the text in a form that `snowmelt.schema.conversion.value_rules` parses.

@@ -20,6 +20,7 @@ from snowmelt import failpoints
 from snowmelt.catalog.jobs.load_history import find_files_of_pipe, find_loaded_files
 from snowmelt.catalog.objects.file_pipes import FileNotice, PipeFileRecord, PipeFileState
 from snowmelt.catalog.objects.tables import find_table
+from snowmelt.config import Settings
 from snowmelt.errors import LoadFailed, LoadOvertaken, PhaseFailed
 from snowmelt.failpoints import Failpoint
 from snowmelt.load.copy_ast import InputPath
@@ -64,6 +65,15 @@ class BatchLimits:
     files: int = 1000
     bytes: int = 256 * 1024 * 1024
     stable_s: float = 1.0
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> BatchLimits:
+        """Return the limits from the settings of a deployment."""
+        return cls(
+            age_s=settings.file_batch_age_s,
+            files=settings.file_batch_files,
+            bytes=settings.file_batch_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)

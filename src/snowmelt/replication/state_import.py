@@ -106,22 +106,15 @@ def list_needed_objects(content: BinaryIO) -> NeededObjects:
     return needed
 
 
+@dataclass(eq=False, slots=True)
 class StateImporter:
     """Importer of states into the catalog of this site."""
 
-    def __init__(
-        self,
-        database: Database,
-        keyring: KeyRing,
-        warehouse: Warehouse,
-        private_key: X25519PrivateKey,
-        now: Callable[[], dt.datetime],
-    ) -> None:
-        self._database = database
-        self._keyring = keyring
-        self._warehouse = warehouse
-        self._private_key = private_key
-        self._now = now
+    _database: Database
+    _keyring: KeyRing
+    _warehouse: Warehouse
+    _private_key: X25519PrivateKey
+    _now: Callable[[], dt.datetime]
 
     def apply(
         self, response: PullResponse, content: BinaryIO, lease: Lease | None = None

@@ -105,11 +105,12 @@ def make_skippable_row_error(code: str, message: str, dialect: Dialect) -> Selec
 
 
 class ErrorBudget:
-    """Counter of rows dropped because of errors, in row order."""
+    """Counter of rows dropped because of errors, in row order.
 
-    def __init__(self, limit: int = MAX_ROW_ERRORS) -> None:
-        """Create a budget with no dropped rows. The query fails at the dropped row `limit`."""
-        self.limit = limit
+    The query fails at the dropped row `MAX_ROW_ERRORS`.
+    """
+
+    def __init__(self) -> None:
         self.dropped = 0
 
     def count_dropped_row(self, error: SelectError) -> None:
@@ -122,7 +123,7 @@ class ErrorBudget:
         if error.fatal:
             raise error
         self.dropped += 1
-        if self.dropped >= self.limit:
+        if self.dropped >= MAX_ROW_ERRORS:
             raise SelectError(
                 error.s3_code, f"{self.dropped} rows could not be evaluated; the last: {error}"
             ) from error

@@ -29,7 +29,6 @@ class EngineSettings:
     sort_memory_bytes: int = 128 * _MIB
     document_bytes: int = 64 * _MIB
     row_group_bytes: int = 256 * _MIB
-    tolerated_errors: int = 100
 
     @classmethod
     def from_settings(cls, settings: Settings) -> EngineSettings:

@@ -23,6 +23,7 @@ from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.jobs.leases import lease_owner_prefix
 from snowmelt.clock import Clock
 from snowmelt.config import Settings
+from snowmelt.server.logs import configure_logging
 
 _log = logging.getLogger("snowmelt.server")
 
@@ -45,6 +46,13 @@ def start_child(
         stdout=subprocess.PIPE if reads_output else None,
         env=environment | {config.PARENT_PIPE_VARIABLE: "1"},
     )
+
+
+def run_child(run: Callable[[Settings], None]) -> None:
+    """Configure the log of a child process from its settings, and run its main function."""
+    settings = Settings.load()
+    configure_logging(settings)
+    run(settings)
 
 
 def stop_child(child: subprocess.Popen[bytes]) -> None:

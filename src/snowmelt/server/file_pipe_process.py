@@ -21,7 +21,11 @@ from snowmelt.catalog.objects.file_pipes import FileNotice, FilePipeRecord, Pipe
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.config import Settings
 from snowmelt.errors import SnowmeltError
-from snowmelt.server.child_process import ChildProgram, install_lease_releasing_shutdown
+from snowmelt.server.child_process import (
+    ChildProgram,
+    install_lease_releasing_shutdown,
+    run_child,
+)
 
 if TYPE_CHECKING:
     from snowmelt.catalog.objects.tables import PipeRecord
@@ -234,11 +238,7 @@ class FilePipeLoop:
         self._database = database
         self._settings = settings
         self._clock = clock
-        self._limits = BatchLimits(
-            age_s=settings.file_batch_age_s,
-            files=settings.file_batch_files,
-            bytes=settings.file_batch_bytes,
-        )
+        self._limits = BatchLimits.from_settings(settings)
         self._threads: dict[int, PipeThread] = {}
 
     def run_round(self) -> None:
@@ -311,8 +311,4 @@ def has_file_pipes(database: Database) -> bool:
 
 
 if __name__ == "__main__":
-    from snowmelt.server.logs import configure_logging
-
-    _settings = Settings.load()
-    configure_logging(_settings)
-    run_file_pipes(_settings)
+    run_child(run_file_pipes)

@@ -61,7 +61,7 @@ from snowmelt.server.error_responses import (
     json_response,
 )
 from snowmelt.server.metrics import ROUTE_SCOPE_KEY
-from snowmelt.server.middleware import read_body
+from snowmelt.server.middleware import authenticate, read_body
 from snowmelt.server.rows.requests_and_errors import parse_query
 from snowmelt.wire.file_pipes import (
     FilePipeError,
@@ -139,7 +139,7 @@ class FilePipeRoutes:
             _check_method(verb, scope["method"], path)
             scope[ROUTE_SCOPE_KEY] = f"{_PREFIX}…/{verb}"
             headers = dict(scope["headers"])
-            principal = await self._authenticate(headers)
+            principal = await authenticate(self._authenticator, self._threads, headers)
             user = principal.user
             body = await read_body(receive, _MAX_BODY_BYTES, RequestTooLarge)
             if body is None:
@@ -160,14 +160,6 @@ class FilePipeRoutes:
             answer = _error_response(error, path, user)
         await send(answer.make_start_message())
         await send({"type": "http.response.body", "body": answer.body})
-
-    async def _authenticate(self, headers: Mapping[bytes, bytes]) -> Principal:
-        known = self._authenticator.get_cached_principal(headers)
-        if known is not None:
-            return known
-        return await asyncio.get_running_loop().run_in_executor(
-            self._threads, self._authenticator.authenticate_any, headers
-        )
 
     def _respond(self, request: _PipeRequest) -> object:
         if request.verb == "insertFiles":

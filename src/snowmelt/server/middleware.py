@@ -181,7 +181,9 @@ class ServiceMiddleware:
                 return
             self._check_request(lane, scope["method"], path, headers)
             if not lane.allows_anonymous:
-                caller = await self._authenticate(headers)
+                caller = await authenticate(
+                    self._checks.authenticator, self._checks.threads, headers
+                )
             limit = self._limit_body(lane)
             body = await read_body(receive, limit, RequestTooLarge)
             if body is None:
@@ -244,15 +246,20 @@ class ServiceMiddleware:
         if length.isdigit() and int(length) > limit:
             raise RequestTooLarge(limit=limit)
 
-    async def _authenticate(self, headers: Mapping[bytes, bytes]) -> Principal:
-        authenticator = self._checks.authenticator
-        caller = authenticator.get_cached_principal(headers)
-        if caller is not None:
-            return caller
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._checks.threads, authenticator.authenticate_any, headers
-        )
+
+async def authenticate(
+    authenticator: Authenticator, threads: Executor, headers: Mapping[bytes, bytes]
+) -> Principal:
+    """Return the principal of a request. Tokens that are not cached are verified in a thread.
+
+    Raises:
+        AuthenticationFailed: If the token is missing or invalid.
+    """
+    caller = authenticator.get_cached_principal(headers)
+    if caller is not None:
+        return caller
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(threads, authenticator.authenticate_any, headers)
 
 
 async def read_body(

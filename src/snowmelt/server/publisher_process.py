@@ -25,6 +25,7 @@ from snowmelt.config import Settings
 from snowmelt.errors import LeaseLost, SnowmeltError, TableNotFound
 from snowmelt.server.child_process import (
     install_lease_releasing_shutdown,
+    run_child,
     start_child,
     stop_child,
 )
@@ -255,8 +256,4 @@ class PublisherSupervisor:
 
 
 if __name__ == "__main__":
-    from snowmelt.server.logs import configure_logging
-
-    _settings = Settings.load()
-    configure_logging(_settings)
-    run_publisher(_settings)
+    run_child(run_publisher)

@@ -11,7 +11,6 @@ import logging
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING
 
 import msgspec
@@ -24,9 +23,11 @@ from snowmelt.errors import (
     Unsupported,
 )
 from snowmelt.server.request_process import (
+    ProcessEnded,
     ProcessResponse,
-    RequestProcess,
+    RequestProcessPool,
     make_failure,
+    run_request_child,
     serve_requests,
     write_response,
 )
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.server")
 
+_MODULE = "snowmelt.server.query_process"
 # Maximum number of running and waiting queries. When it is reached, requests wait until one of
 # these ends.
 _THREAD_COUNT = 16
@@ -64,11 +66,10 @@ class QueryProcesses:
         self._settings = settings
         self._clock = clock
         self._changed = threading.Condition()
-        self._idle: list[_QueryProcess] = []
-        self._running: dict[str, _QueryProcess | None] = {}
+        self._running_users: set[str] = set()
         self._closed = False
-        # Queries wait here, so that they do not occupy threads that handle other requests.
-        self._threads = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="query")
+        # Queries wait in its threads, so that they do not occupy threads that handle other requests.
+        self._pool = RequestProcessPool(settings, _MODULE, _THREAD_COUNT, "query")
 
     async def run(
         self, text: str, *, user: str, role: str, namespace: Sequence[str], handle: str
@@ -94,114 +95,61 @@ class QueryProcesses:
             )
         request = QueryRequest(text, role, list(namespace), handle, to_epoch_ms(self._clock.now()))
         loop = asyncio.get_running_loop()
-        response = await loop.run_in_executor(
-            self._threads, self._request_in_turn, user, msgspec.json.encode(request)
+        return await loop.run_in_executor(
+            self._pool.threads, self._request_in_turn, user, msgspec.json.encode(request)
         )
-        return response.get_body()
 
     def warm_up(self) -> None:
         """Start a process in the background unless one exists, because the start takes seconds."""
-        if self._settings.query_processes:
-            self._threads.submit(self._start_idle)
+        if self._settings.query_processes and self._pool.is_empty:
+            self._pool.threads.submit(self._start_idle)
 
     def close(self) -> None:
         """Stop the processes. Running queries fail."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            processes = [*self._idle, *filter(None, self._running.values())]
-            self._idle.clear()
-        for process in processes:
-            process.kill()
-        self._threads.shutdown()
-        for process in processes:
-            process.stop()
+        self._pool.close()
 
-    def _request_in_turn(self, user: str, request: bytes) -> ProcessResponse:
+    def _request_in_turn(self, user: str, request: bytes) -> bytes:
+        timeout_s = self._settings.query_timeout_s
         with self._turn(user):
-            return self._request(user, request)
+            # An idle process may have ended just now. Repeating a query is safe.
+            for _ in range(2):
+                try:
+                    return self._pool.request(request, timeout_s)
+                except ProcessEnded as ended:
+                    if ended.timed_out:
+                        raise StatementFailed(
+                            reason=f"the query was canceled after {timeout_s:g} s (setting "
+                            "query_timeout_s). Read fewer rows, or run it with Spark"
+                        ) from None
+        raise StatementFailed(
+            reason="the process of the query was killed. The log of the service has the reason"
+        )
 
     def _start_idle(self) -> None:
-        with self._changed:
-            if self._idle or self._running:
-                return
         with self._turn(_WARM_UP_USER):
-            process = _QueryProcess(self._settings)
-            with self._changed:
-                if not self._closed:
-                    self._idle.append(process)
-                    return
-            process.stop()
+            self._pool.start_idle()
 
     @contextlib.contextmanager
     def _turn(self, user: str) -> Iterator[None]:
         def is_free() -> bool:
-            most = self._settings.query_processes
-            return self._closed or (user not in self._running and len(self._running) < most)
+            running, most = self._running_users, self._settings.query_processes
+            return self._closed or (user not in running and len(running) < most)
 
         with self._changed:
             if not self._changed.wait_for(is_free, self._settings.query_timeout_s):
                 raise ServiceBusy(reason="other queries are running. Retry later")
             if self._closed:
                 raise ServiceBusy(reason="it is stopping")
-            self._running[user] = None
+            self._running_users.add(user)
         try:
             yield
         finally:
             with self._changed:
-                del self._running[user]
+                self._running_users.discard(user)
                 self._changed.notify_all()
-
-    def _request(self, user: str, request: bytes) -> ProcessResponse:
-        # An idle process may have ended just now. Repeating a query is safe.
-        for _ in range(2):
-            process = self._take_idle() or _QueryProcess(self._settings)
-            with self._changed:
-                self._running[user] = process
-                closed = self._closed
-            if closed:
-                process.stop()
-                raise ServiceBusy(reason="it is stopping")
-            response = process.run_query(request, self._settings.query_timeout_s)
-            if response is not None:
-                with self._changed:
-                    if not self._closed:
-                        self._idle.append(process)
-                return response
-        raise StatementFailed(
-            reason="the process of the query was killed. The log of the service has the reason"
-        )
-
-    def _take_idle(self) -> _QueryProcess | None:
-        while True:
-            with self._changed:
-                if not self._idle:
-                    return None
-                process = self._idle.pop()
-            if process.is_running():
-                return process
-            process.stop()
-
-
-class _QueryProcess(RequestProcess):
-    """Handle of a query process in the service."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings, "snowmelt.server.query_process")
-
-    def run_query(self, request: bytes, timeout_s: float) -> ProcessResponse | None:
-        """Return the response, or None if the process has ended.
-
-        Raises:
-            StatementFailed: If the query exceeded the time limit.
-        """
-        response = self.request(request, timeout_s)
-        if response is None and self.timed_out:
-            raise StatementFailed(
-                reason=f"the query was canceled after {timeout_s:g} s (setting query_timeout_s)."
-                " Read fewer rows, or run it with Spark"
-            )
-        return response
 
 
 def run_queries(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> None:
@@ -266,10 +214,4 @@ def _run_query(engine: DuckDBEngine, request: QueryRequest, max_rows: int) -> by
 
 
 if __name__ == "__main__":
-    import sys
-
-    from snowmelt.server.logs import configure_logging
-
-    _settings = Settings.load()
-    configure_logging(_settings)
-    run_queries(_settings, sys.stdin.buffer, sys.stdout.buffer)
+    run_request_child(run_queries)

@@ -10,8 +10,9 @@ import contextlib
 import logging
 import os
 import queue
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, cast
 
@@ -19,7 +20,7 @@ import msgspec
 
 from snowmelt.config import Settings
 from snowmelt.errors import InternalError, ServiceBusy, SnowmeltError
-from snowmelt.server.child_process import start_child, stop_child
+from snowmelt.server.child_process import run_child, start_child, stop_child
 
 _log = logging.getLogger("snowmelt.server")
 
@@ -157,13 +158,20 @@ class RequestProcessPool:
         try:
             response = process.request(request, timeout_s + (start_allowance_s if is_new else 0.0))
         finally:
-            with self._lock:
-                self._busy.discard(process)
-                if process.is_running() and not self._closed:
-                    self._idle.append(process)
+            self._release(process)
         if response is None:
             raise ProcessEnded(timed_out=process.timed_out)
         return response.get_body()
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is no process, neither idle nor busy."""
+        return not (self._idle or self._busy)
+
+    def start_idle(self) -> None:
+        """Start a process, unless there is one."""
+        if self.is_empty:
+            self._release(self._take()[0])
 
     def close(self) -> None:
         """End the processes. Running requests fail."""
@@ -196,6 +204,17 @@ class RequestProcessPool:
             process.stop()
             raise ServiceBusy(reason="it is stopping")
         return process, found is None
+
+    def _release(self, process: RequestProcess) -> None:
+        with self._lock:
+            self._busy.discard(process)
+            if process.is_running() and not self._closed:
+                self._idle.append(process)
+
+
+def run_request_child(run: Callable[[Settings, IO[bytes], IO[bytes]], None]) -> None:
+    """Run the main function of a child process. It gets standard input and output."""
+    run_child(lambda settings: run(settings, sys.stdin.buffer, sys.stdout.buffer))
 
 
 def serve_requests(

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import uuid
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from http import HTTPStatus
@@ -66,24 +67,16 @@ _MAX_STATEMENT_CHARACTERS = 1 << 20
 _encoder = msgspec.json.Encoder()
 
 
+@dataclass(eq=False, slots=True)
 class StatementRoutes:
     """Handler of the statement API. Queries and COPY run in processes, others in threads."""
 
-    def __init__(
-        self,
-        database: Database,
-        settings: Settings,
-        clock: Clock,
-        threads: Executor,
-        queries: QueryProcesses,
-        keyring: KeyRing,
-    ) -> None:
-        self._database = database
-        self._queries = queries
-        self._keyring = keyring
-        self._settings = settings
-        self._clock = clock
-        self._threads = threads
+    _database: Database
+    _settings: Settings
+    _clock: Clock
+    _threads: Executor
+    _queries: QueryProcesses
+    _keyring: KeyRing
 
     def make_post_routes(self) -> dict[str, PostRoute]:
         """Return the routes by path, without trailing slash."""

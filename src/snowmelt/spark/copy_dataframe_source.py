@@ -38,18 +38,8 @@ from snowmelt.table.warehouse_paths import open_cached_store
 
 FORMAT = "snowmelt-load"
 FUNCTIONS_OPTION = "secret_functions"
+# Column that describes a rejected record.
 REJECTED_COLUMN = "_rejected"
-# Type of the column `_rejected`, which describes a rejected record.
-REJECTED_COLUMN_TYPE = st.StructType(
-    [
-        st.StructField("file", st.StringType()),
-        st.StructField("record", st.LongType()),
-        st.StructField("offset", st.LongType()),
-        st.StructField("data", st.BinaryType()),
-        st.StructField("reason", st.StringType()),
-        st.StructField("column", st.StringType()),
-    ]
-)
 _TASK_COUNT = 8
 _INTEGER_DIGITS: dict[type[st.DataType], int] = {
     st.ByteType: 3,

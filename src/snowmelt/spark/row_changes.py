@@ -282,6 +282,7 @@ _PARSERS: Mapping[str, Callable[[SparkCursor, tuple[str, ...], str], RowChange]]
 # --- Execution.
 
 
+@dataclass(eq=False)
 class RowChangeRunner:
     """Runner of statements that change rows.
 
@@ -290,20 +291,11 @@ class RowChangeRunner:
     migrates all committed rows of a table.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        connection: LakeConnection,
-        clock: Clock,
-        *,
-        run_query: Callable[[str, DataFrame, MutableMapping[TableName, TableSnapshot]], DataFrame],
-        migrate: Callable[[TableName], object],
-    ) -> None:
-        self._spark = spark
-        self._connection = connection
-        self._clock = clock
-        self._run_query = run_query
-        self._migrate = migrate
+    _spark: SparkSession
+    _connection: LakeConnection
+    _clock: Clock
+    _run_query: Callable[[str, DataFrame, MutableMapping[TableName, TableSnapshot]], DataFrame]
+    _migrate: Callable[[TableName], object]
 
     def run(self, change: RowChange) -> tuple[int, int, int]:
         """Run a statement. Return the numbers of inserted, updated and deleted rows.

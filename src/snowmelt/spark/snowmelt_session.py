@@ -319,8 +319,8 @@ class Snowmelt:
             self.spark,
             self._connection,
             self._clock,
-            run_query=run_query,
-            migrate=self._migrate_table,
+            run_query,
+            self._migrate_table,
         )
 
     def _create_table_as(

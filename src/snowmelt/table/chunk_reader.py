@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from snowmelt.blob.chunk_table_reader import decrypt_chunk, read_chunk
+from snowmelt.blob.chunk_table_reader import read_chunk
+from snowmelt.blob.encryption import apply_aes_ctr
 from snowmelt.errors import BlobCorrupt, BlobInvalid, InvalidRow
 from snowmelt.schema.iceberg_table_form import native_schema, to_native_table
 from snowmelt.schema.types import TableSchema
@@ -56,7 +57,7 @@ def run_chunk_read_task(task: ChunkReadTask, columns: Sequence[str] | None = Non
     if hashlib.md5(data, usedforsecurity=False).hexdigest() != task.md5:
         raise _corrupt_error(task, "its MD5 is not the one registered")
     try:
-        parquet = decrypt_chunk(data, chunk_key=task.chunk_key, offset=task.offset)
+        parquet = apply_aes_ctr(data, key=task.chunk_key, offset=task.offset)
         table = read_chunk(
             parquet, task.schema, columns=columns, written_schema=task.written, path=task.path
         )

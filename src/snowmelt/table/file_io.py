@@ -7,7 +7,6 @@ and PyIceberg needs no cloud libraries. PyIceberg itself opens local files.
 from __future__ import annotations
 
 import io
-from types import TracebackType
 
 from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 
@@ -180,12 +179,7 @@ class _ObjectWriteStream(io.BytesIO):
         self._store, self._path, self._create_only = store, path, create_only
         self._failed = False
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, _error: object, _trace: object) -> None:
         self._failed = kind is not None
         self.close()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Self, Unpack
 
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
@@ -114,10 +113,5 @@ class LocalService:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

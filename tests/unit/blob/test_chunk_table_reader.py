@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-import zlib
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.blob.chunk_table_reader import read_chunk, read_chunk_footer, read_legacy_blob_header
+from snowmelt.blob.chunk_table_reader import read_chunk, read_chunk_footer
 from snowmelt.blob.writer import ChunkInput, encode_chunk_as_parquet
 from snowmelt.errors import BlobInvalid
 from snowmelt.schema.chunk_types import chunk_arrow_schema
@@ -308,54 +305,3 @@ def test_a_damaged_chunk_decodes_or_raises_the_one_error(
         return
     found.validate(full=True)
     assert found.schema.equals(chunk_arrow_schema(schema), check_metadata=True)
-
-
-def header_variant(chunk: bytes, metadata: object) -> bytes:
-    described = json.dumps(metadata).encode()
-    size = 25 + len(described) + len(chunk)
-    return (
-        b"bdec\x03"
-        + size.to_bytes(8, "big")
-        + zlib.crc32(chunk).to_bytes(8, "big")
-        + len(described).to_bytes(4, "big")
-        + described
-        + chunk
-    )
-
-
-def test_the_layout_with_a_header_is_opened() -> None:
-    blob = header_variant(b"chunk bytes", [{"table": "T", "chunk_start_offset": 60}])
-    header = read_legacy_blob_header(blob)
-    assert header is not None
-    assert header.chunks == ({"table": "T", "chunk_start_offset": 60},)
-    assert blob[header.length :] == b"chunk bytes"
-    assert read_legacy_blob_header(b"no header at all") is None
-    assert read_legacy_blob_header(b"") is None
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda blob: blob[:10],
-        lambda blob: blob[:-1],
-        lambda blob: blob + b"x",
-        lambda blob: blob[:4] + b"\x04" + blob[5:],
-        lambda blob: blob[:-1] + b"?",
-        lambda blob: blob[:21] + b"\xff" * 4 + blob[25:],
-        lambda blob: blob[:25] + b"?" + blob[26:],
-        lambda _: header_variant(b"x", {"not": "a list"}),
-        lambda _: header_variant(b"x", ["not an object"]),
-    ],
-)
-def test_a_broken_header_is_refused(damage: Callable[[Any], Any] | Callable[[Any], bytes]) -> None:
-    blob = header_variant(b"chunk bytes", [{"table": "T"}])
-    with pytest.raises(BlobInvalid):
-        read_legacy_blob_header(damage(blob))
-
-
-@given(st.binary(max_size=80))
-def test_any_header_opens_or_raises_the_one_error(data: bytes) -> None:
-    try:
-        read_legacy_blob_header(b"bdec" + data)
-    except BlobInvalid:
-        return

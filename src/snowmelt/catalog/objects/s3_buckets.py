@@ -170,7 +170,7 @@ def drop_bucket(connection: sa.Connection, bucket: BucketRecord, now: dt.datetim
             _GRANTS.c.kind == "BUCKET", _GRANTS.c.object_id == bucket.bucket_id
         )
     )
-    _update_bucket(connection, bucket, dropped_at=now)
+    update_bucket(connection, bucket, dropped_at=now)
 
 
 def lock_bucket(connection: sa.Connection, bucket_id: int, *, exclusive: bool = False) -> None:
@@ -188,19 +188,8 @@ def lock_bucket(connection: sa.Connection, bucket_id: int, *, exclusive: bool = 
         raise NotFound("The bucket was dropped.", kind="Bucket", name=str(bucket_id))
 
 
-def set_select_dialect(
-    connection: sa.Connection, bucket: BucketRecord, dialect: str | None
-) -> None:
-    """Set the dialect of S3 Select requests without one. None: the dialect of the service."""
-    _update_bucket(connection, bucket, select_dialect=dialect)
-
-
-def set_backend(connection: sa.Connection, bucket: BucketRecord, backend: str) -> None:
-    """Set the location that a bucket serves."""
-    _update_bucket(connection, bucket, backend=backend)
-
-
-def _update_bucket(connection: sa.Connection, bucket: BucketRecord, **values: object) -> None:
+def update_bucket(connection: sa.Connection, bucket: BucketRecord, **values: object) -> None:
+    """Set columns of a bucket."""
     connection.execute(
         sa.update(_BUCKETS).where(_BUCKETS.c.bucket_id == bucket.bucket_id).values(values)
     )

@@ -18,13 +18,14 @@ import string
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import sqlalchemy as sa
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -156,7 +157,7 @@ class KeyRing:
         known = sa.select(_DATA_KEYS.c.key_id).filter_by(**scope)
         key_id = connection.execute(known).scalar()
         if key_id is None:
-            table_key = self._wrap(secrets.token_bytes(KEY_BYTES), table.incarnation)
+            table_key = self.wrap(secrets.token_bytes(KEY_BYTES), table.incarnation)
             connection.execute(
                 make_insert(connection, _TABLE_KEYS)
                 .values(table_id=table.table_id, wrapped_key=table_key)
@@ -183,7 +184,7 @@ class KeyRing:
             some = {"ids": ordered[start : start + _KEYS_PER_QUERY]}
             for key_id, user, incarnation, wrapped in connection.execute(_FIND_DATA_KEYS, some):
                 if incarnation not in opened:
-                    opened[incarnation] = self._unwrap(wrapped, incarnation)
+                    opened[incarnation] = self.unwrap(wrapped, incarnation)
                 info = b"\0".join((b"snowmelt data key", incarnation.encode(), user.encode()))
                 found[key_id] = _derive_key(opened[incarnation], info, KEY_BYTES)
         return found
@@ -196,36 +197,17 @@ class KeyRing:
         row = connection.execute(query).first()
         return None if row is None else (row.table_id, row.user)
 
-    def open_table_key(self, wrapped: bytes, incarnation: str) -> bytes:
-        """Decrypt the stored key of a table.
+    def wrap(self, key: bytes, associated_data: str) -> bytes:
+        """Encrypt a key with the master key. For the key of a table, with the table's incarnation."""
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, key, associated_data.encode())
+
+    def unwrap(self, wrapped: bytes, associated_data: str) -> bytes:
+        """Decrypt a key that was encrypted with the same associated data.
 
         Raises:
             ConfigurationError: If the master key does not belong to the catalog.
         """
-        return self._unwrap(wrapped, incarnation)
-
-    def wrap_table_key(self, key: bytes, incarnation: str) -> bytes:
-        """Encrypt the key of a table for storage."""
-        return self._wrap(key, incarnation)
-
-    def seal(self, secret: bytes, purpose: str) -> bytes:
-        """Encrypt a secret with the master key. Decryption requires the same `purpose`."""
-        return self._wrap(secret, _SEALED_PREFIX + purpose)
-
-    def unseal(self, sealed: bytes, purpose: str) -> bytes:
-        """Decrypt a secret that was encrypted for `purpose`.
-
-        Raises:
-            ConfigurationError: If the secret was encrypted with another master key or for another
-                purpose.
-        """
-        return self._unwrap(sealed, _SEALED_PREFIX + purpose)
-
-    def _wrap(self, key: bytes, associated_data: str) -> bytes:
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, key, associated_data.encode())
-
-    def _unwrap(self, wrapped: bytes, associated_data: str) -> bytes:
         nonce, sealed = wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:]
         try:
             return self._cipher.decrypt(nonce, sealed, associated_data.encode())
@@ -236,10 +218,27 @@ class KeyRing:
                 "from a service of this catalog",
             ) from error
 
+    def seal(self, secret: bytes, purpose: str) -> bytes:
+        """Encrypt a secret with the master key. Decryption requires the same `purpose`."""
+        return self.wrap(secret, _SEALED_PREFIX + purpose)
+
+    def unseal(self, sealed: bytes, purpose: str) -> bytes:
+        """Decrypt a secret that was encrypted for `purpose`.
+
+        Raises:
+            ConfigurationError: If the secret was encrypted with another master key or for another
+                purpose.
+        """
+        return self.unwrap(sealed, _SEALED_PREFIX + purpose)
+
 
 def generate_key_pair() -> tuple[bytes, bytes]:
     """Generate a private and a public key for a user, both as PEM."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return encode_key_pair(rsa.generate_private_key(public_exponent=65537, key_size=2048))
+
+
+def encode_key_pair(key: rsa.RSAPrivateKey | X25519PrivateKey) -> tuple[bytes, bytes]:
+    """Return the private key without a password, and its public key, both as PEM."""
     private = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -421,15 +420,40 @@ def secret_purpose(access_key_id: str) -> str:
     return f"access key {access_key_id}"
 
 
+_Payload = TypeVar("_Payload", bound=msgspec.Struct)
+_MAX_TOKEN_CHARACTERS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFormat(Generic[_Payload]):
+    """Format of tokens that contain a payload of one type, encrypted with the master key."""
+
+    payload_type: type[_Payload]
+    purpose: str
+
+    def seal(self, keyring: KeyRing, payload: _Payload) -> str:
+        """Encrypt a payload as the text of a token."""
+        sealed = keyring.seal(msgspec.msgpack.encode(payload), self.purpose)
+        return base64.urlsafe_b64encode(sealed).decode()
+
+    def parse(self, keyring: KeyRing, text: str) -> _Payload | None:
+        """Decrypt a token, which may be expired. Return None if the text is invalid."""
+        if len(text) > _MAX_TOKEN_CHARACTERS:
+            return None
+        try:
+            opened = keyring.unseal(base64.urlsafe_b64decode(text.encode()), self.purpose)
+            return msgspec.msgpack.decode(opened, type=self.payload_type)
+        except (ConfigurationError, ValueError, binascii.Error, msgspec.DecodeError):
+            return None
+
+
 # Temporary credentials for one client's prefix of the stage. They are not stored: the session token
 # contains user, prefix, expiration and secret, encrypted with the master key, so every service can
 # verify it.
 
-_STAGE_PURPOSE = "stage credentials"
 # As long as AWS's keys, so that tools accept them. The prefix distinguishes them from permanent
 # keys.
 _STAGE_ID_PREFIX = "SMST"
-_MAX_TOKEN_CHARACTERS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,6 +482,9 @@ class _StageTokenPayload(msgspec.Struct, array_like=True):
     secret: str
 
 
+_STAGE_TOKENS = TokenFormat(_StageTokenPayload, "stage credentials")
+
+
 def issue_stage_credentials(
     keyring: KeyRing, user: str, prefix: str, *, any_prefix: bool, expires_at: dt.datetime
 ) -> StageCredentials:
@@ -466,13 +493,13 @@ def issue_stage_credentials(
     sealed = _StageTokenPayload(
         access_key_id, user, prefix, any_prefix, expires_at.timestamp(), secret
     )
-    token = _seal_token(keyring, sealed, _STAGE_PURPOSE)
+    token = _STAGE_TOKENS.seal(keyring, sealed)
     return StageCredentials(**_to_credential_fields(sealed, token))
 
 
 def parse_stage_token(keyring: KeyRing, token: str) -> StageCredentials | None:
     """Return the credentials in a session token, even if expired, or None if it is invalid."""
-    payload = _unseal_token(keyring, token, _StageTokenPayload, _STAGE_PURPOSE)
+    payload = _STAGE_TOKENS.parse(keyring, token)
     return None if payload is None else StageCredentials(**_to_credential_fields(payload, token))
 
 
@@ -485,7 +512,6 @@ def _to_credential_fields(
 
 # Temporary credentials for the files of one table, for engines that load it from the Iceberg REST catalog.
 
-_TABLE_PURPOSE = "table credentials"
 _TABLE_ID_PREFIX = "SMTB"
 
 
@@ -517,6 +543,9 @@ class _TableTokenPayload(msgspec.Struct, array_like=True):
     secret: str
 
 
+_TABLE_TOKENS = TokenFormat(_TableTokenPayload, "table credentials")
+
+
 def issue_table_credentials(
     keyring: KeyRing, user: str, role: str, table_id: int, folder: str, *, expires_at: dt.datetime
 ) -> TableCredentials:
@@ -525,19 +554,17 @@ def issue_table_credentials(
     payload = _TableTokenPayload(
         access_key_id, user, role, table_id, folder, expires_at.timestamp(), secret
     )
-    token = _seal_token(keyring, payload, _TABLE_PURPOSE)
+    token = _TABLE_TOKENS.seal(keyring, payload)
     return TableCredentials(**_to_credential_fields(payload, token))
 
 
 def parse_table_token(keyring: KeyRing, token: str) -> TableCredentials | None:
     """Return the credentials in a session token, even if expired, or None if it is invalid."""
-    payload = _unseal_token(keyring, token, _TableTokenPayload, _TABLE_PURPOSE)
+    payload = _TABLE_TOKENS.parse(keyring, token)
     return None if payload is None else TableCredentials(**_to_credential_fields(payload, token))
 
 
 # Access tokens of the Iceberg REST catalog. Engines get them in exchange for an access key.
-
-_CATALOG_PURPOSE = "catalog token"
 
 
 class CatalogToken(msgspec.Struct, array_like=True, frozen=True):
@@ -552,20 +579,10 @@ class CatalogToken(msgspec.Struct, array_like=True, frozen=True):
     expires_at: float
 
 
-def seal_catalog_token(keyring: KeyRing, token: CatalogToken) -> str:
-    """Encrypt an access token."""
-    return _seal_token(keyring, token, _CATALOG_PURPOSE)
-
-
-def parse_catalog_token(keyring: KeyRing, text: str) -> CatalogToken | None:
-    """Decrypt an access token, which may be expired. Return None if the text is invalid."""
-    return _unseal_token(keyring, text, CatalogToken, _CATALOG_PURPOSE)
+CATALOG_TOKENS = TokenFormat(CatalogToken, "catalog token")
 
 
 # Sessions of the console, and login codes.
-
-_CONSOLE_PURPOSE = "console session"
-_CONSOLE_CODE_PURPOSE = "console code"
 
 
 class ConsoleToken(msgspec.Struct, array_like=True, frozen=True):
@@ -582,41 +599,7 @@ class ConsoleToken(msgspec.Struct, array_like=True, frozen=True):
     seen_at: float
 
 
-def seal_console_token(keyring: KeyRing, token: ConsoleToken) -> str:
-    """Encrypt a session as the value of its cookie."""
-    return _seal_token(keyring, token, _CONSOLE_PURPOSE)
-
-
-def parse_console_token(keyring: KeyRing, text: str) -> ConsoleToken | None:
-    """Decrypt a session cookie. The session may be expired. Return None if the text is invalid."""
-    return _unseal_token(keyring, text, ConsoleToken, _CONSOLE_PURPOSE)
-
-
-def seal_console_code(keyring: KeyRing, token: ConsoleToken) -> str:
-    """Create a login code that opens a session with the same user and credential."""
-    return _seal_token(keyring, token, _CONSOLE_CODE_PURPOSE)
-
-
-def parse_console_code(keyring: KeyRing, text: str) -> ConsoleToken | None:
-    """Return the session that a login code opens; the code may be expired. None if the text is invalid."""
-    return _unseal_token(keyring, text, ConsoleToken, _CONSOLE_CODE_PURPOSE)
-
-
-_Payload = TypeVar("_Payload", bound=msgspec.Struct)
-
-
-def _seal_token(keyring: KeyRing, payload: msgspec.Struct, purpose: str) -> str:
-    sealed = keyring.seal(msgspec.msgpack.encode(payload), purpose)
-    return base64.urlsafe_b64encode(sealed).decode()
-
-
-def _unseal_token(
-    keyring: KeyRing, token: str, kind: type[_Payload], purpose: str
-) -> _Payload | None:
-    if len(token) > _MAX_TOKEN_CHARACTERS:
-        return None
-    try:
-        opened = keyring.unseal(base64.urlsafe_b64decode(token.encode()), purpose)
-        return msgspec.msgpack.decode(opened, type=kind)
-    except (ConfigurationError, ValueError, binascii.Error, msgspec.DecodeError):
-        return None
+# A session is sealed as the value of its cookie. A login code opens a session with the same user
+# and credential.
+CONSOLE_SESSIONS = TokenFormat(ConsoleToken, "console session")
+CONSOLE_CODES = TokenFormat(ConsoleToken, "console code")

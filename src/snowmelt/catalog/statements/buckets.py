@@ -50,7 +50,7 @@ class AlterBucket(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         with skipping_missing(self.if_exists):
             bucket = find_owned_bucket(self.name, session)
-        s3_buckets.set_select_dialect(session.connection, bucket, self.select_dialect)
+        s3_buckets.update_bucket(session.connection, bucket, select_dialect=self.select_dialect)
         return StatementResult(message=f"Bucket {bucket.name} altered.")
 
 

@@ -41,7 +41,6 @@ class Activity:
 
     at: dt.datetime
     rows_per_s: float
-    bytes_per_s: float
     p50_s: float | None
     p99_s: float | None
     rejected_per_minute: float
@@ -58,7 +57,7 @@ class ActivityMonitor:
         self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[int, int] = {}
-        self._chunks: deque[tuple[dt.datetime, int, int, float | None]] = deque()
+        self._chunks: deque[tuple[dt.datetime, int, float | None]] = deque()
         self._buckets: dict[int, int] = {}
         self._rejected: deque[tuple[dt.datetime, int]] = deque()
         self._read_at = float("-inf")
@@ -101,7 +100,7 @@ class ActivityMonitor:
         columns = sa.column("table_id", sa.BigInteger), sa.column("after_seq", sa.BigInteger)
         given = make_rows_source(connection.dialect.name, *columns)
         query = sa.select(
-            _CHUNKS.c.registered_at, _CHUNKS.c.rows, _CHUNKS.c.length, _CHUNKS.c.first_insert_ms
+            _CHUNKS.c.registered_at, _CHUNKS.c.rows, _CHUNKS.c.first_insert_ms
         ).select_from(
             given.join(
                 _CHUNKS,
@@ -110,10 +109,10 @@ class ActivityMonitor:
         )
         query = query.where(_CHUNKS.c.registered_at > now - WINDOW)
         found = connection.execute(query, encode_rows(("table_id", "after_seq"), changed))
-        for at, rows, size, first_ms in found:
+        for at, rows, first_ms in found:
             latency = None if first_ms is None else max(to_epoch_ms(at) - first_ms, 0) / 1000
             if at > now - _RECENT:
-                self._chunks.append((at, rows, size, latency))
+                self._chunks.append((at, rows, latency))
             bucket = int(at.timestamp()) // BUCKET_S
             self._buckets[bucket] = self._buckets.get(bucket, 0) + rows
 
@@ -125,14 +124,13 @@ class ActivityMonitor:
         first = last - int(WINDOW.total_seconds()) // BUCKET_S + 1
         self._buckets = {key: rows for key, rows in self._buckets.items() if key >= first}
         seconds = _RECENT.total_seconds()
-        latencies = sorted(each[3] for each in self._chunks if each[3] is not None)
+        latencies = sorted(each[2] for each in self._chunks if each[2] is not None)
         began, before = self._rejected[0]
         total = self._rejected[-1][1]
         minutes = max((now - began).total_seconds(), 60.0) / 60
         return Activity(
             at=now,
             rows_per_s=sum(each[1] for each in self._chunks) / seconds,
-            bytes_per_s=sum(each[2] for each in self._chunks) / seconds,
             p50_s=_quantile(latencies, 0.5),
             p99_s=_quantile(latencies, 0.99),
             rejected_per_minute=max(total - before, 0) / minutes,

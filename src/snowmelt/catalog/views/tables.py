@@ -52,7 +52,6 @@ class TableView:
     created_at: dt.datetime
     waiting_chunks: int
     chunks: int
-    is_native: bool
     error_table_id: int | None
     freshness_s: int | None
     channels: int = 0
@@ -206,7 +205,6 @@ def _to_view(row: sa.Row[Any]) -> TableView:
         row,
         name=TableName(row.database_name, row.schema_name, row.name),
         chunks=row.last_seq,
-        is_native=row.pointer is not None,
     )
 
 

@@ -46,10 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description="Drop a channel and its offset token. Committed rows stay. The service "
         "rejects rows that its client has not committed.",
     )
-    dropping.add_argument(
-        "channel", help="name of the channel, in upper and lower case as in SHOW CHANNELS"
-    )
-    dropping.add_argument("--table", metavar="NAME", required=True, help="database.schema.table")
     setting = add_action(
         actions,
         "set-token",
@@ -59,10 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "owner is fenced: the service rejects the rows that it has not committed, and its source "
         "resumes after the new token.",
     )
-    setting.add_argument(
-        "channel", help="name of the channel, in upper and lower case as in SHOW CHANNELS"
-    )
-    setting.add_argument("--table", metavar="NAME", required=True, help="database.schema.table")
+    for action in (dropping, setting):
+        action.add_argument(
+            "channel", help="name of the channel, in upper and lower case as in SHOW CHANNELS"
+        )
+        action.add_argument("--table", metavar="NAME", required=True, help="database.schema.table")
     setting.add_argument(
         "--token", required=True, help="offset token; the source resumes after this position"
     )

@@ -162,11 +162,7 @@ def _watch_files(
     """Load new files as they appear. Return 1 if `--once` was given and a file failed."""
     from snowmelt.loaders.file_watch import BatchLimits, FileWatch
 
-    limits = BatchLimits(
-        age_s=settings.file_batch_age_s,
-        files=settings.file_batch_files,
-        bytes=settings.file_batch_bytes,
-    )
+    limits = BatchLimits.from_settings(settings)
     journal = _make_reporting_journal()
     watch = FileWatch(context, text, runner, limits=limits, journal=journal)
     with stopping_on_signals() as stopping:

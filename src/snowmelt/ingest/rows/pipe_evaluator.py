@@ -45,7 +45,6 @@ from snowmelt.schema.types import (
 RowExpression: TypeAlias = "Callable[[Mapping[str, object]], object]"
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
-_TEXT = Column("TEXT", LogicalType.TEXT, 1)
 _EPOCH_DATE = dt.date(1970, 1, 1)
 _DECIMAL_PRECISION = 60
 _QUOTIENT_EXTRA_DIGITS, _MAX_QUOTIENT_SCALE = 6, 12

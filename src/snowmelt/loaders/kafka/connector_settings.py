@@ -369,5 +369,3 @@ _SETTINGS: dict[str, _Setting] = {
     **_owned(_Setting("connection", "librdkafka", _librdkafka), "librdkafka"),
     "snowflake.ingestion.method": _Setting("method", "method", _method),
 }
-# The names that a connector accepts, in the order of the documentation.
-SETTING_NAMES = tuple(_SETTINGS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ from snowmelt.load.kafka.partition_ranges_and_results import MessagePosition
 if TYPE_CHECKING:
     from snowmelt.load.kafka.connection import KafkaConnection
 
-_LOG = logging.getLogger(__name__)
 _DELIVERY_TIMEOUT_S = 30.0
 
 

@@ -44,14 +44,13 @@ Places: TypeAlias = "Sequence[TopicPlace]"
 
 
 class PlaceProgress:
-    """Position, end and gaps of a partition that is being read."""
+    """Position and end of a partition that is being read."""
 
-    __slots__ = ("end_offset", "gap_messages", "next_offset")
+    __slots__ = ("end_offset", "next_offset")
 
     def __init__(self, next_offset: int) -> None:
         self.next_offset = next_offset
         self.end_offset: int | None = None
-        self.gap_messages = 0
 
 
 class MessageReader:
@@ -221,7 +220,6 @@ class MessageReader:
         if self._fails_on_gap:
             raise PhaseFailed(reason=text)
         _LOG.warning("%s", text)
-        progress.gap_messages += low - first
         progress.next_offset = low
         self._has_gap = True
 

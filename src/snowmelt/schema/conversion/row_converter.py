@@ -439,6 +439,7 @@ def _pack_with_default(
     return filled, [place for place in positions if not lacking[place]]
 
 
+@dataclass(eq=False, slots=True)
 class DeferredRows:
     """Packed rows of one or more calls. `size_bytes` is an estimate.
 
@@ -446,19 +447,10 @@ class DeferredRows:
     flush, not once per call.
     """
 
-    __slots__ = ("columns", "form", "rows", "size_bytes")
-
-    def __init__(
-        self,
-        form: RowConverter,
-        columns: list[list[Piece]],
-        rows: int,
-        size_bytes: int,
-    ) -> None:
-        self.form = form
-        self.columns = columns
-        self.rows = rows
-        self.size_bytes = size_bytes
+    form: RowConverter
+    columns: list[list[Piece]]
+    rows: int
+    size_bytes: int
 
     def try_extend(self, other: object) -> bool:
         """Append the rows of a later call if they have the same form."""

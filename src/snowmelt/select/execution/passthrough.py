@@ -89,11 +89,7 @@ class PassthroughSerializer:
         irregular = batch.needs_requoting_mask[selected.rows]
         rows = selected.rows[~irregular] if irregular.any() else selected.rows
         output, ends = copy_rows(
-            batch.block.data,
-            batch.row_starts[rows],
-            batch.row_ends[rows],
-            self._record_delimiter,
-            True,
+            batch.block.data, batch.row_starts[rows], batch.row_ends[rows], self._record_delimiter
         )
         if len(rows) == len(selected.rows):
             return output.data, ends

@@ -115,7 +115,6 @@ class RecordBlock:
     start: int
     end: int
     offset: int
-    block_number: int
     _pool: BufferPool
     data: NDArray[np.uint8] = field(init=False)
 
@@ -162,11 +161,10 @@ class RemoteBlock(RecordBlock):
         source: ObjectSource,
         offset: int,
         size_bytes: int,
-        block_number: int,
         pool: BufferPool,
     ) -> None:
         """Create a block of `size_bytes` bytes at an offset of the source, without reading them."""
-        super().__init__(bytearray(), 0, size_bytes, offset, block_number, pool)
+        super().__init__(bytearray(), 0, size_bytes, offset, pool)
         self._source: ObjectSource | None = source
 
     def load_bytes(self) -> None:
@@ -263,7 +261,6 @@ class RecordBlockReader:
         self._memory = self._pool.acquire(0)
         self._buffered_bytes = 0
         self._offset = stream_offset  # Stream offset of the first byte in _memory.
-        self._next_block_number = 0
         self._ended = False
         self._skipping = span.start > stream_offset
         # True if a record starts at the first byte in _memory.
@@ -319,10 +316,8 @@ class RecordBlockReader:
                 stream.source,
                 self._offset,
                 behind - self._offset,
-                self._next_block_number,
                 self._pool,
             )
-            self._next_block_number += 1
             self._offset, self._buffered_bytes = behind, 0
             stream.skip_to(behind)
             yield block
@@ -415,10 +410,7 @@ class RecordBlockReader:
         block = None
         memory = self._memory
         if end > start:
-            block = RecordBlock(
-                memory, start, end, self._offset + start, self._next_block_number, self._pool
-            )
-            self._next_block_number += 1
+            block = RecordBlock(memory, start, end, self._offset + start, self._pool)
             if not self._ended:
                 self._memory = self._pool.acquire(carried)
         if not self._ended:

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from snowmelt.kernels.csv_tokenizer import CsvRules
 
-_CARRIAGE_RETURN = 0x0D
-
 
 @dataclass(frozen=True, slots=True)
 class CsvField:

@@ -123,16 +123,11 @@ def write_csv_rows(
 
 @jit_kernel
 def copy_rows(
-    buffer: Bytes,
-    starts: Positions,
-    ends: Positions,
-    record_delimiter: Bytes,
-    is_contiguous: bool,
+    buffer: Bytes, starts: Positions, ends: Positions, record_delimiter: Bytes
 ) -> tuple[Bytes, NDArray[np.int64]]:
-    """Copy whole records, each followed by `record_delimiter`.
+    """Copy whole records, each followed by `record_delimiter`, as in `buffer`.
 
-    If `is_contiguous`, `record_delimiter` also follows each record in `buffer`, so that adjacent records
-    are copied at once.
+    Adjacent records are copied at once.
     """
     rows = len(starts)
     width = len(record_delimiter)
@@ -148,7 +143,7 @@ def copy_rows(
     while r < rows:
         first = r
         row_ends[r] = at + ends[r] - starts[r] + width
-        while is_contiguous and r + 1 < rows and starts[r + 1] == ends[r] + width:
+        while r + 1 < rows and starts[r + 1] == ends[r] + width:
             r += 1
             row_ends[r] = row_ends[r - 1] + ends[r] - starts[r] + width
         size = ends[r] - starts[first]

@@ -75,16 +75,13 @@ def _to_int(value: object, dialect: Dialect) -> int:
 
 
 def _text_to_int(text: str, dialect: Dialect) -> int:
-    if dialect is Dialect.CEPH_2020:
-        # strtol clamps out-of-range values.
+    if dialect.is_ceph:
         number = _parse_c_int(
             _match_number_prefix(text, _C_INT_PATTERN.match(text), dialect) or "0"
         )
-        return max(INT_MIN, min(number, INT_MAX))
-    if dialect is Dialect.CEPH:
-        number = _parse_c_int(
-            _match_number_prefix(text, _C_INT_PATTERN.match(text), dialect) or "0"
-        )
+        if dialect is Dialect.CEPH_2020:
+            # strtol clamps out-of-range values.
+            return max(INT_MIN, min(number, INT_MAX))
         if not INT_MIN <= number <= INT_MAX:
             raise _out_of_range_error(text, dialect)
         return number

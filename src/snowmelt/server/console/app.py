@@ -164,7 +164,7 @@ class Console:
             raise RouteNotFound(path=f"{MOUNT_PATH}{call.path}")
         route, names = found
         page = await self._run(self._show, route.show, names, call.query, session)
-        return _page_response(call, page, session, is_live=route.is_live)
+        return _page_response(call, page, session, is_live=True)
 
     async def _act(self, call: _Call, session: Session, fields: dict[str, str]) -> ServerResponse:
         """Run an action: a page that waits for child processes, or changes data."""
@@ -191,9 +191,9 @@ class Console:
             return self._run(self._show, show, names, call.query, session)
 
         page = await action.run(ActionRequest(self.parts, session, fields, call.query, read))
-        # A page that is also a live route is updated after its form was sent.
+        # A page that is also a route is updated after its form was sent.
         route = find_route(call.path)
-        return _page_response(call, page, session, is_live=route is not None and route[0].is_live)
+        return _page_response(call, page, session, is_live=route is not None)
 
     async def _find_session(self, call: _Call) -> tuple[Session | None, bool]:
         """Return the session of a request, and True if the response must set its cookie."""
@@ -290,7 +290,7 @@ class Console:
         session, _ = await self._find_session(call)
         if session is None:
             raise AuthenticationFailed(reason="there is no valid session. Log in again")
-        if found is None or not found[0].is_live:
+        if found is None:
             raise RouteNotFound(path=target[:200])
         route, names = found
         query = dict(parse_qsl(query_text))

@@ -74,7 +74,7 @@ class Sessions:
 
     def seal(self, token: ConsoleToken) -> str:
         """Return the cookie value of a session."""
-        return encryption_keys.seal_console_token(self._keyring, token)
+        return encryption_keys.CONSOLE_SESSIONS.seal(self._keyring, token)
 
     def renew(self, session: Session) -> ConsoleToken | None:
         """Return the session with a new idle timeout. None if it was renewed within 5 minutes."""
@@ -102,7 +102,7 @@ class Sessions:
 
         `is_open` allows sessions without a user.
         """
-        token = encryption_keys.parse_console_token(self._keyring, cookie)
+        token = encryption_keys.CONSOLE_SESSIONS.parse(self._keyring, cookie)
         now = self._now()
         if token is None or now >= token.began_at + SESSION_S or now >= token.seen_at + IDLE_S:
             return None
@@ -124,7 +124,7 @@ class Sessions:
 
     def issue_code(self, user: str, role: str, credential: str) -> str:
         """Return a code that can be redeemed for one session within a minute."""
-        return encryption_keys.seal_console_code(self._keyring, self.begin(user, role, credential))
+        return encryption_keys.CONSOLE_CODES.seal(self._keyring, self.begin(user, role, credential))
 
     def redeem_code(self, code: str) -> ConsoleToken:
         """Create a session for a code.
@@ -132,7 +132,7 @@ class Sessions:
         Raises:
             AuthenticationFailed: If the code is invalid, expired or already used.
         """
-        token = encryption_keys.parse_console_code(self._keyring, code)
+        token = encryption_keys.CONSOLE_CODES.parse(self._keyring, code)
         if token is None or self._now() >= token.began_at + CODE_S:
             raise AuthenticationFailed(
                 reason="the code is unknown or older than a minute. Run `snowmelt console` again"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from typing import IO, Any, TypeAlias
 
 import msgspec
@@ -33,6 +32,7 @@ from snowmelt.server.console.workers import (
 from snowmelt.server.request_process import (
     ProcessResponse,
     make_failure,
+    run_request_child,
     serve_requests,
     write_response,
 )
@@ -52,6 +52,8 @@ _Task: TypeAlias = SelectTask | PreviewTask | ReplayTask | TraceTask | CallsTask
 def run_tasks(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> None:
     """Run the tasks in `requests` until it ends or no task arrives for five minutes."""
     os.nice(_NICE)
+    # Use the kernels that the service has compiled.
+    set_numba_cache_dir(settings.data_dir / "compiled")
     database = open_and_upgrade_database(settings.catalog_url)
     mounts = mount_backends(database, _clock, settings.s3_backend)
     registry = BucketRegistry(database, LocalStore(settings.objects_dir), _clock, mounts=mounts)
@@ -243,10 +245,4 @@ def read_calls(settings: Settings, task: CallsTask) -> CallsResult:
 
 
 if __name__ == "__main__":
-    from snowmelt.server.logs import configure_logging
-
-    _settings = Settings.load()
-    configure_logging(_settings)
-    # Use the kernels that the service has compiled.
-    set_numba_cache_dir(_settings.data_dir / "compiled")
-    run_tasks(_settings, sys.stdin.buffer, sys.stdout.buffer)
+    run_request_child(run_tasks)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,6 +16,8 @@ from snowmelt.errors import ServiceBusy, StatementFailed
 from snowmelt.server.auth import Authenticator
 from snowmelt.server.console.sessions import OPEN_USER, Session
 from snowmelt.server.request_process import ProcessEnded, RequestProcessPool
+
+_Result = TypeVar("_Result")
 
 _MODULE = "snowmelt.server.console.worker_process"
 _MAX_PROCESSES = 2
@@ -147,8 +148,7 @@ class ConsoleWorkers:
         Raises:
             SnowmeltError: If the task fails, or takes longer than `query_timeout_s`.
         """
-        body = await self._run(msgspec.json.encode(task), self._settings.query_timeout_s)
-        return msgspec.json.decode(body, type=SelectResult)
+        return await self._run(task, SelectResult, self._settings.query_timeout_s)
 
     async def preview(self, task: PreviewTask) -> PreviewResult:
         """Return the first records of an object.
@@ -156,8 +156,7 @@ class ConsoleWorkers:
         Raises:
             SnowmeltError: If it cannot be read.
         """
-        body = await self._run(msgspec.json.encode(task), self._settings.query_timeout_s)
-        return msgspec.json.decode(body, type=PreviewResult)
+        return await self._run(task, PreviewResult, self._settings.query_timeout_s)
 
     async def trace(self, task: TraceTask) -> list[dict[str, Any]]:
         """Return traces as JSON objects: chunks of a channel, or rows.
@@ -165,8 +164,7 @@ class ConsoleWorkers:
         Raises:
             SnowmeltError: If the task fails, or takes longer than `query_timeout_s`.
         """
-        body = await self._run(msgspec.json.encode(task), self._settings.query_timeout_s)
-        return msgspec.json.decode(body, type=list[dict[str, Any]])
+        return await self._run(task, list[dict[str, Any]], self._settings.query_timeout_s)
 
     async def read_calls(self, task: CallsTask) -> CallsResult:
         """Return the calls of external functions.
@@ -174,8 +172,7 @@ class ConsoleWorkers:
         Raises:
             SnowmeltError: If the task fails, or takes longer than `query_timeout_s`.
         """
-        body = await self._run(msgspec.json.encode(task), self._settings.query_timeout_s)
-        return msgspec.json.decode(body, type=CallsResult)
+        return await self._run(task, CallsResult, self._settings.query_timeout_s)
 
     async def replay(self, session: Session, table: str, *, is_dry: bool) -> str:
         """Replay the rejected rows of a table as the user of a session. Return the result as text.
@@ -194,14 +191,15 @@ class ConsoleWorkers:
                 session.user, session.role, _REPLAY_TIMEOUT_S
             )
         task = ReplayTask(table, self.url, token)
-        body = await self._run(msgspec.json.encode(task), _REPLAY_TIMEOUT_S)
-        return msgspec.json.decode(body, type=str)
+        return await self._run(task, str, _REPLAY_TIMEOUT_S)
 
     def close(self) -> None:
         """End the processes. Running tasks fail."""
         self._pool.close()
 
-    async def _run(self, request: bytes, timeout_s: float) -> bytes:
+    async def _run(
+        self, task: msgspec.Struct, result_type: type[_Result], timeout_s: float
+    ) -> _Result:
         loop = asyncio.get_running_loop()
         if self._task_count >= _MAX_PROCESSES + _MAX_WAITING_TASKS:
             raise ServiceBusy(
@@ -211,11 +209,12 @@ class ConsoleWorkers:
         # Only the event loop accesses this counter.
         self._task_count += 1
         try:
-            return await loop.run_in_executor(
-                self._pool.threads, partial(self._request, request, timeout_s)
+            body = await loop.run_in_executor(
+                self._pool.threads, self._request, msgspec.json.encode(task), timeout_s
             )
         finally:
             self._task_count -= 1
+        return msgspec.json.decode(body, type=result_type)
 
     def _request(self, request: bytes, timeout_s: float) -> bytes:
         try:

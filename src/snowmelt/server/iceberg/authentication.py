@@ -134,7 +134,7 @@ class EngineAuthenticator:
         expires_at = self._clock.now().timestamp() + TOKEN_LIFETIME_S
         token = CatalogToken(key_id, user, role, expires_at)
         return {
-            "access_token": encryption_keys.seal_catalog_token(self._keyring, token),
+            "access_token": encryption_keys.CATALOG_TOKENS.seal(self._keyring, token),
             "token_type": "bearer",
             "expires_in": TOKEN_LIFETIME_S,
             "issued_token_type": _ACCESS_TOKEN_TYPE,
@@ -171,7 +171,7 @@ class EngineAuthenticator:
             return EngineIdentity(user, resolve_effective_role(connection, user, named))
 
     def _parse_valid_token(self, text: str) -> CatalogToken | None:
-        token = encryption_keys.parse_catalog_token(self._keyring, text)
+        token = encryption_keys.CATALOG_TOKENS.parse(self._keyring, text)
         if token is None:
             return None
         if self._clock.now().timestamp() >= token.expires_at:

@@ -13,6 +13,7 @@ from snowmelt.server.request_process import (
     ProcessResponse,
     RequestProcessPool,
     make_failure,
+    run_request_child,
     serve_requests,
     write_response,
 )
@@ -82,10 +83,4 @@ def run_commits(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -
 
 
 if __name__ == "__main__":
-    import sys
-
-    from snowmelt.server.logs import configure_logging
-
-    _settings = Settings.load()
-    configure_logging(_settings)
-    run_commits(_settings, sys.stdin.buffer, sys.stdout.buffer)
+    run_request_child(run_commits)

@@ -177,7 +177,8 @@ class IcebergCatalog:
             (frozenset({"HEAD"}), table, self._check_table),
             (post, table, self._commit),
             (reads, (*table, "credentials"), self._get_credentials),
-            (post, (*table, "metrics"), self._report_metrics),
+            # Metrics of scans and commits are discarded.
+            (post, (*table, "metrics"), self._check_table),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -378,11 +379,6 @@ class IcebergCatalog:
         loaded = self._loader.load(identity, self._parse_table(identity, request))
         body = self._loader.build_credentials_response(loaded, host=request.host)
         return ServerResponse(HTTPStatus.OK, body, ((b"cache-control", b"no-store"),))
-
-    def _report_metrics(self, request: _Request) -> ServerResponse:
-        identity = self._authenticator.authenticate(request.headers)
-        self._loader.find_table(identity, self._parse_table(identity, request))
-        return ServerResponse(HTTPStatus.NO_CONTENT, b"")
 
     def _list_databases(self, identity: EngineIdentity) -> list[str]:
         with self._database.reading() as connection:

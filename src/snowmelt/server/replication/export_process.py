@@ -11,6 +11,7 @@ from typing import IO, BinaryIO
 import msgspec
 
 from snowmelt.backup.creation import BackupSource
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.config import Settings
 from snowmelt.errors import ObjectMissing
 from snowmelt.replication.protocol import (
@@ -24,10 +25,10 @@ from snowmelt.replication.protocol import (
     ReadResponse,
 )
 from snowmelt.replication.state_export import StateSource
-from snowmelt.server.replication.site_process import open_source
 from snowmelt.server.request_process import (
     ProcessResponse,
     make_failure,
+    run_request_child,
     serve_requests,
     write_response,
 )
@@ -42,7 +43,7 @@ _IDLE_S = 3600.0
 
 def run_exports(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> None:
     """Handle the requests in `requests` until it ends or no request arrives for an hour."""
-    source = open_source(settings)
+    source = BackupSource.open(open_and_upgrade_database(settings.catalog_url), settings)
     source.database.bind_to_history()
     states = StateSource(source)
     for message in serve_requests(requests, responses, idle_s=_IDLE_S):
@@ -114,10 +115,4 @@ def _read_blobs(stage: Store, request: ReadBlobsRequest) -> ReadBlobsResponse:
 
 
 if __name__ == "__main__":
-    import sys
-
-    from snowmelt.server.logs import configure_logging
-
-    _settings = Settings.load()
-    configure_logging(_settings)
-    run_exports(_settings, sys.stdin.buffer, sys.stdout.buffer)
+    run_request_child(run_exports)

@@ -17,7 +17,7 @@ from snowmelt.ingest.rows.row_service import RawAppendRequest
 from snowmelt.ingest.rows.targets import RowSender
 from snowmelt.server.error_responses import MethodNotAllowed, RouteNotFound, ServerResponse
 from snowmelt.server.metrics import ROUTE_SCOPE_KEY
-from snowmelt.server.middleware import read_body
+from snowmelt.server.middleware import authenticate, read_body
 from snowmelt.server.rows.components import RowApiComponents
 from snowmelt.server.rows.in_flight_appends import (
     OK_CODE,
@@ -235,10 +235,8 @@ class RowApiRoutes:
 
     async def _authenticate_account(self, call: RowApiRequest) -> Principal:
         """Return the principal of a key-pair token or of a token from another issuer."""
-        authenticator = self._components.authenticator
-        caller = authenticator.get_cached_principal(call.headers)
-        if caller is None:
-            caller = await self._run_in_thread(lambda: authenticator.authenticate_any(call.headers))
+        parts = self._components
+        caller = await authenticate(parts.authenticator, parts.threads, call.headers)
         call.user = caller.user
         return caller
 

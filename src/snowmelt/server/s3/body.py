@@ -11,7 +11,7 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
@@ -432,6 +432,15 @@ def _declared_checksum(headers: Mapping[str, str]) -> Checksum | None:
         for algorithm in checksums.CHECKSUM_ALGORITHMS
         if _CHECKSUM_HEADER_PREFIX + algorithm.lower() in headers
     ]
+    return require_single_checksum(found)
+
+
+def require_single_checksum(found: Sequence[Checksum]) -> Checksum | None:
+    """Return the checksum of a request, or None if it has none.
+
+    Raises:
+        S3Error: If it has several.
+    """
     if len(found) > 1:
         raise S3Error(
             "InvalidRequest",

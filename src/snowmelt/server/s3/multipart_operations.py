@@ -15,7 +15,7 @@ from snowmelt.buckets.errors import S3Error
 from snowmelt.buckets.multipart import CompletedPart, ExpectedObject, compute_multipart_etag
 from snowmelt.catalog.objects.s3_objects import PartRecord, UploadRecord
 from snowmelt.server.s3 import xml
-from snowmelt.server.s3.body import receive_small_body, verify_signed_body
+from snowmelt.server.s3.body import receive_small_body, require_single_checksum, verify_signed_body
 from snowmelt.server.s3.bucket_operations import make_key_encoder, parse_integer_parameter
 from snowmelt.server.s3.conditional_requests import parse_timestamp, parse_write_condition
 from snowmelt.server.s3.object_operations import collect_stored_headers
@@ -165,13 +165,8 @@ def _parse_expected_object(call: AuthorizedS3Request) -> ExpectedObject:
         for algorithm in checksums.CHECKSUM_ALGORITHMS
         if (name := f"x-amz-checksum-{algorithm.lower()}") in call.headers
     ]
-    if len(found) > 1:
-        raise S3Error(
-            "InvalidRequest",
-            "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.",
-        )
     return ExpectedObject(
-        checksum=found[0] if found else None,
+        checksum=require_single_checksum(found),
         kind=None if kind is None else kind.upper(),
         size=None if size is None else int(size),
     )

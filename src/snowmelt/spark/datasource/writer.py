@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 _WRITE_OPTIONS = frozenset({"write_id"})
 _STREAM_WRITE_OPTIONS = frozenset({"checkpointLocation", "queryName"})
-# Local properties that Spark sets for tasks of a stream.
-_QUERY_ID_PROPERTY, _BATCH_ID_PROPERTY = "sql.streaming.queryId", "streaming.sql.batchId"
+# Local property that Spark sets for tasks of a stream.
+_QUERY_ID_PROPERTY = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,7 @@ def read(
         limits=BlockLimits(block_bytes, record_bytes),
     )
     found = []
-    for number, block in enumerate(blocks):
-        assert block.block_number == number
+    for block in blocks:
         assert len(block.data) >= block.end + PADDING_BYTES
         found += [
             (block.offset + at, record) for at, record in records_of(block.copy_bytes(), delimiter)

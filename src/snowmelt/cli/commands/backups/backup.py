@@ -155,26 +155,13 @@ def make_progress(verb: str, *, quiet: bool) -> Progress:
 def _create_point(options: argparse.Namespace) -> int:
     from snowmelt.backup.backup_keys import load_public_key
     from snowmelt.backup.creation import BackupSource, create_point
-    from snowmelt.catalog.db.database import open_catalog_clock
-    from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
-    from snowmelt.storage.local_store import LocalStore
-    from snowmelt.storage.store_factory import open_store
-    from snowmelt.table.warehouse_paths import open_warehouse
 
     settings = load_settings(options)
     _check_outside_installation("the backup", options.action, settings)
     public_key = load_public_key(options.public_key or find_public_key_path(settings))
     with opening_catalog(settings) as database:
-        source = BackupSource(
-            database,
-            open_store(settings.stage_url),
-            open_warehouse(settings.warehouse_url),
-            LocalStore(settings.objects_dir),
-            open_or_create_keyring(database, settings.keys_dir),
-            open_catalog_clock(database),
-        )
         point = create_point(
-            source,
+            BackupSource.open(database, settings),
             open_destination(options.action, create=True),
             public_key,
             progress=make_progress("copied", quiet=options.quiet),

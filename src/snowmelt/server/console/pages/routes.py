@@ -25,17 +25,14 @@ _SEGMENT = "([^/]+)"
 
 @dataclass(frozen=True, slots=True)
 class PageRoute:
-    """Route of a page. A live page sends its changed regions."""
+    """Route of a page, which sends its changed regions."""
 
     pattern: re.Pattern[str]
     show: Callable[[PageRequest], ConsolePage]
-    is_live: bool = True
 
 
-def _route(
-    path: str, show: Callable[[PageRequest], ConsolePage], *, is_live: bool = True
-) -> PageRoute:
-    return PageRoute(re.compile(path.replace("*", _SEGMENT)), show, is_live)
+def _route(path: str, show: Callable[[PageRequest], ConsolePage]) -> PageRoute:
+    return PageRoute(re.compile(path.replace("*", _SEGMENT)), show)
 
 
 ROUTES = (
