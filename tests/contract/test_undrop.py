@@ -352,6 +352,32 @@ def test_a_renamed_schema_or_database_tells_open_channels_where_their_table_is(
     assert client.open("C", name=TableName("D3", "MOVED", "T")).record.client_sequencer == 2
 
 
+@pytest.mark.parametrize(
+    ("rename", "name"),
+    [
+        ("ALTER TABLE t RENAME TO u", ("DB", "PUBLIC", "U")),
+        ("ALTER SCHEMA public RENAME TO s", ("DB", "S", "T")),
+        ("ALTER DATABASE db RENAME TO d2", ("D2", "PUBLIC", "T")),
+    ],
+)
+def test_a_channel_that_was_dropped_before_a_rename_stays_fenced_after_it(
+    world: World,
+    run: Callable[..., StatementResult],
+    client: Client,
+    rename: str,
+    name: tuple[str, str, str],
+) -> None:
+    renamed = TableName(*name)
+    late = client.offer(advance("C", 0, 1, "20"), table=renamed)
+    with world.database.writing() as connection:
+        channels.drop_channel(connection, tables.find_table(connection, NAME), "C", now=world.now)
+    run(rename)
+    opened = client.open("C", name=renamed).record
+    assert (opened.client_sequencer, opened.offset_token) == (1, None)
+    [[verdict]] = world.register(late)
+    assert verdict.code == 20
+
+
 def test_grants_on_all_and_on_future_tables(
     world: World, run: Callable[..., StatementResult]
 ) -> None:

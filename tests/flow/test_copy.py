@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +36,19 @@ def test_rows_of_files_join_rows_that_were_streamed(copying: Copying) -> None:
     copying.house.migrate()
     rows = copying.house.read().sort_by("N")
     assert rows["WORD"].to_pylist()[-3:] == ["ten", None, "zwölf"]
+
+
+def test_a_file_whose_name_is_not_utf_8_is_named_and_may_be_skipped(copying: Copying) -> None:
+    copying.file("a.csv", "1|one\n")
+    (copying.folder / os.fsdecode(b"b\xff.csv")).write_text("2|two\n")
+    statement = f"COPY numbers FROM '{copying.folder}/*.csv'"
+    with pytest.raises(LoadFailed, match=r"b\\xff\.csv: the name of the file is not UTF-8"):
+        copying.copy(statement)
+    copied = copying.copy(f"{statement} ERROR TOLERANCE")
+    [(path, reason)] = copied.failed_files
+    assert path.endswith("/b\\xff.csv")
+    assert "not UTF-8" in reason
+    assert list(copying.house.read_numbers()) == [1]
 
 
 def test_files_that_were_loaded_are_skipped_until_they_change(copying: Copying) -> None:

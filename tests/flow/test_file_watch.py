@@ -301,6 +301,31 @@ def test_files_with_signs_of_globs_in_their_names_are_loaded(copying: Copying) -
     assert count_rows(make_watch(copying, pattern="*.csv").run_round()) == 1
 
 
+def test_a_file_with_the_name_of_its_glob_hides_no_other(copying: Copying) -> None:
+    for number, name in enumerate(["*.csv", "a.csv", "b.csv"]):
+        copying.file(name, f"{number}|a\n")
+    assert count_rows(make_watch(copying, pattern="*.csv").run_round()) == 3
+
+
+def test_a_file_whose_name_is_not_utf_8_stops_no_other(copying: Copying) -> None:
+    journal = MemoryJournal()
+    watch = make_watch(copying, journal=journal)
+    copying.file("1.csv", "1|a\n")
+    broken = copying.folder / os.fsdecode(b"b\xff.csv")
+    broken.write_text("2|b\n")
+    assert count_rows(watch.run_round()) == 1
+    [failed] = journal.failed.values()
+    assert failed.path == f"{copying.folder}/b\\xff.csv"
+    assert failed.error.endswith("b\\xff.csv: the name of the file is not UTF-8; rename the file.")
+    copying.house.clock.advance(1)
+    assert watch.run_round() == []
+    assert list(journal.failed) == [failed.path]
+    broken.rename(copying.folder / "2.csv")
+    copying.house.clock.advance(1)
+    assert count_rows(watch.run_round()) == 1
+    assert journal.failed == {}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -31,7 +31,9 @@ from snowmelt.load.sources.files import (
     FileGlobSource,
     SpooledStdinSource,
     find_by_prefix,
+    find_name_problem,
     list_files,
+    show_path,
 )
 from snowmelt.load.stack import LoadStack
 from snowmelt.load.task import ComputedExpression, LoadStep, LoadTask, StackPlan
@@ -418,6 +420,11 @@ def _list_input_files(
                 find_by_prefix(each.path, each.pattern) if each.is_prefix else list_files(each.path)
             )
             for file in listed:
+                if (problem := find_name_problem(file)) is not None:
+                    if not statement.error_tolerance:
+                        raise LoadFailed(where=show_path(file.path), reason=problem)
+                    failed.append((show_path(file.path), problem))
+                    continue
                 found.setdefault(file.path, (file, _choose_compression(each, file, statement)))
         except PhaseFailed as error:
             # Remove the path, because errors of sources begin with it.

@@ -25,7 +25,14 @@ from snowmelt.errors import LoadFailed, LoadOvertaken, PhaseFailed
 from snowmelt.failpoints import Failpoint
 from snowmelt.load.copy_ast import InputPath
 from snowmelt.load.portion import InputFile
-from snowmelt.load.sources.files import find_by_prefix, find_file, find_new_files, is_object_url
+from snowmelt.load.sources.files import (
+    find_by_prefix,
+    find_file,
+    find_name_problem,
+    find_new_files,
+    is_object_url,
+    show_path,
+)
 from snowmelt.loaders.copy_job import (
     ArrivedFiles,
     CopyContext,
@@ -377,7 +384,7 @@ class FileWatch:
             if not is_full:
                 paths = None
             elif paths is not None:
-                paths.update(each.path for each in found)
+                paths.update(show_path(each.path) for each in found)
             self._sort_in(found, monotonic)
             listing.cursor = self._find_cursor(listing.cursor, found)
         if paths is not None:
@@ -401,8 +408,11 @@ class FileWatch:
             version = (file.size, file.tag)
             if state.done.get(file.path) == version:
                 continue
-            failure = state.failures.get(file.path)
+            failure = state.failures.get(show_path(file.path))
             if failure is not None and failure.is_left_out(version, monotonic):
+                continue
+            if (problem := find_name_problem(file)) is not None:
+                self._reject_name(file, problem)
                 continue
             waiting = state.waiting.get(file.path)
             if waiting is None:
@@ -412,6 +422,15 @@ class FileWatch:
                 waiting.has_event = False
         for file in self._leave_out_loaded(fresh):
             state.waiting[file.path] = _WaitingFile(file, now, stable_since)
+
+    def _reject_name(self, file: InputFile, problem: str) -> None:
+        """Record a file whose path the catalog cannot store. No load may contain it."""
+        path, at = show_path(file.path), self._context.clock.now()
+        record = PipeFileRecord(
+            path, file.size, file.tag, PipeFileState.FAILED, f"{path}: {problem}.", at
+        )
+        self._state.failures[path] = _Failure((file.size, file.tag), 0, None, at)
+        self._journal.end_attempt(self._attempts, [record], ())
 
     def _leave_out_loaded(self, files: Sequence[InputFile]) -> list[InputFile]:
         """Return the files whose paths neither the table has nor the pipe has loaded before.

@@ -1,7 +1,8 @@
 """Tombstones of removed channels. They keep the last client sequencer, which must never decrease.
 
 Tombstones are keyed by name, not by table ID. Channels of a new table with the same name continue
-from the last sequencer, so a writer of the old table is always fenced.
+from the last sequencer, so a writer of the old table is always fenced. A table that is renamed takes
+the tombstones of its former name along, because its dropped channels had their names there.
 """
 
 from __future__ import annotations
@@ -136,6 +137,42 @@ def write_rename_tombstones(connection: sa.Connection, table_id: int, now: dt.da
     _write_tombstones(connection, _CHANNELS.c.table_id == table_id, now)
 
 
+def carry_tombstones(
+    connection: sa.Connection, former: Sequence[str], current: Sequence[str]
+) -> None:
+    """Copy tombstones to a new name of a table, schema or database, before it is renamed.
+
+    Otherwise a channel that was dropped before the rename could be opened again with the sequencers of
+    its former owner, who identifies the table by its key or number and would not be fenced.
+    Channels that exist are left out: their sequencers stay with them. `former` is a database, or a
+    database and schema, or a database, schema and table. `current` has the same parts of the new name.
+    """
+    stones = _CHANNEL_TOMBSTONES.c
+    names = (stones.database_name, stones.schema_name, stones.table_name)
+    is_live = (
+        sa.select(sa.literal(1))
+        .select_from(
+            _CHANNELS.join(_TABLES, _CHANNELS.c.table_id == _TABLES.c.table_id)
+            .join(_SCHEMAS, _TABLES.c.schema_id == _SCHEMAS.c.schema_id)
+            .join(_DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id)
+        )
+        .where(
+            _CHANNELS.c.name == stones.channel,
+            _TABLES.c.name == stones.table_name,
+            _TABLES.c.dropped_at.is_(None),
+            _SCHEMAS.c.name == stones.schema_name,
+            _DATABASES.c.name == stones.database_name,
+        )
+        .correlate(_CHANNEL_TOMBSTONES)
+        .exists()
+    )
+    renamed = [sa.literal(part, sa.Text) for part in current]
+    carried = sa.select(
+        *renamed, *names[len(current) :], stones.channel, stones.client_sequencer, stones.dropped_at
+    ).where(*(name == part for name, part in zip(names, former, strict=False)), sa.not_(is_live))
+    _merge_tombstones(connection, carried, replaces_time=False)
+
+
 @dataclass(frozen=True, slots=True)
 class ChannelTombstone:
     """The last client sequencer of a removed channel, and the time of its removal."""
@@ -214,31 +251,36 @@ def _write_tombstones(
         .join(_SCHEMAS, _TABLES.c.schema_id == _SCHEMAS.c.schema_id)
         .join(_DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id)
     )
+    found = sa.select(
+        _DATABASES.c.name,
+        _SCHEMAS.c.name,
+        _TABLES.c.name,
+        _CHANNELS.c.name,
+        _CHANNELS.c.client_sequencer,
+        at,
+    )
+    _merge_tombstones(connection, found.select_from(named).where(condition), replaces_time=True)
+
+
+def _merge_tombstones(
+    connection: sa.Connection, found: sa.SelectBase, *, replaces_time: bool
+) -> None:
+    """Write tombstones. The higher sequencer of two tombstones of a name stays."""
     stones = make_insert(connection, _CHANNEL_TOMBSTONES).from_select(
         ["database_name", "schema_name", "table_name", "channel", "client_sequencer", "dropped_at"],
-        sa.select(
-            _DATABASES.c.name,
-            _SCHEMAS.c.name,
-            _TABLES.c.name,
-            _CHANNELS.c.name,
-            _CHANNELS.c.client_sequencer,
-            at,
-        )
-        .select_from(named)
-        .where(condition),
+        found,
     )
-    left = stones.excluded.client_sequencer
+    added, kept = stones.excluded, _CHANNEL_TOMBSTONES.c
     connection.execute(
         stones.on_conflict_do_update(
             index_elements=["database_name", "schema_name", "table_name", "channel"],
             set_={
-                # Keep the higher sequencer: a table that was renamed to this name may have lower
-                # ones.
+                # A table that was renamed to this name may have lower sequencers.
                 "client_sequencer": sa.case(
-                    (left > _CHANNEL_TOMBSTONES.c.client_sequencer, left),
-                    else_=_CHANNEL_TOMBSTONES.c.client_sequencer,
+                    (added.client_sequencer > kept.client_sequencer, added.client_sequencer),
+                    else_=kept.client_sequencer,
                 ),
-                "dropped_at": stones.excluded.dropped_at,
+                "dropped_at": added.dropped_at if replaces_time else kept.dropped_at,
             },
         )
     )

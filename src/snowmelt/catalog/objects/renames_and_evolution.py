@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.jobs.load_history import rename_pipe_in_loads
 from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
-from snowmelt.catalog.objects.channel_tombstones import write_rename_tombstones
+from snowmelt.catalog.objects.channel_tombstones import carry_tombstones, write_rename_tombstones
 from snowmelt.catalog.objects.namespaces import (
     list_databases,
     list_schemas,
@@ -116,6 +116,12 @@ def rename_table(
     else:
         raise AlreadyExists(kind="Table", name=name)
     write_rename_tombstones(connection, table.table_id, now)
+    former = table.name
+    carry_tombstones(
+        connection,
+        (former.database, former.schema, former.table),
+        (name.database, name.schema, name.table),
+    )
     _update_table_row(connection, table, name=name.table, schema_id=schema_id)
     return find_table_by_id(connection, table.table_id)
 
@@ -142,6 +148,7 @@ def rename_schema(
         raise AlreadyExists(kind="Schema", name=shown)
     pipes = list_pipes(connection, None, None)
     _write_schema_rename_tombstones(connection, [schema.schema_id], now)
+    carry_tombstones(connection, (schema.database, schema.name), (database.name, name))
     connection.execute(
         sa.update(_SCHEMAS)
         .where(_SCHEMAS.c.schema_id == schema.schema_id)
@@ -165,6 +172,7 @@ def rename_database(
     schemas = [each.schema_id for each in list_schemas(connection, database.name)]
     pipes = list_pipes(connection, None, None)
     _write_schema_rename_tombstones(connection, schemas, now)
+    carry_tombstones(connection, (database.name,), (name,))
     connection.execute(
         sa.update(_DATABASES)
         .where(_DATABASES.c.database_id == database.database_id)

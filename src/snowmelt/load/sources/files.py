@@ -174,6 +174,18 @@ def find_file(path: str) -> InputFile | None:
     return None if info is None else _make_input_file(root, info)
 
 
+def show_path(path: str) -> str:
+    """Return a path in which bytes of a local name that are not UTF-8 are escaped in hexadecimal."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def find_name_problem(file: InputFile) -> str | None:
+    """Return why the catalog cannot store the path of a file, or None if it can."""
+    if show_path(file.path) == file.path:
+        return None
+    return "the name of the file is not UTF-8; rename the file"
+
+
 def find_base_folder(location: str, *, is_prefix: bool) -> str:
     """Return the folder of a location, with its slash. Names of files are relative to it."""
     fixed = _to_local_path(location)
@@ -240,8 +252,9 @@ URL = PhaseDefinition(
 def _find_local(path: str) -> Sequence[InputFile]:
     """List the file at a path, or those that a glob matches, with absolute paths."""
     path = os.path.abspath(_to_local_path(path))  # noqa: PTH100 - not for globs
-    # A file name may contain glob characters.
-    if glob.has_magic(path) and not os.path.lexists(path):
+    # A file name may contain glob characters. A name that its own glob matches, such as `*.csv`,
+    # must not hide the other files.
+    if glob.has_magic(path) and (not os.path.lexists(path) or _matches_itself(path)):
         found = []
         for each in sorted(glob.iglob(path, recursive=True)):  # noqa: PTH207
             # Skip broken links and files that were deleted in the meantime.
@@ -261,6 +274,11 @@ def _find_local(path: str) -> Sequence[InputFile]:
     if not stat.S_ISREG(status.st_mode):
         raise PhaseFailed(reason=f"{path} is not a regular file. To load a pipe, use STDIN")
     return (_make_local_file(path, status),)
+
+
+def _matches_itself(pattern: str) -> bool:
+    parts = pattern.split("/")
+    return _matches_glob(parts, parts)
 
 
 def _read_local(portion: Portion) -> Iterator[bytes]:
