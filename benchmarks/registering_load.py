@@ -231,12 +231,12 @@ class Channel:
 
 
 async def _run(
+    on_prepared: Callable[[], None],
     url: str,
     token: str,
     per_s: float,
     seconds: float,
     stage: Stage,
-    on_prepared: Callable[[], None],
 ) -> Measured:
     channels = [Channel(Connection(url, token), n, stage) for n in range(CONNECTIONS)]
     for channel in channels:
@@ -277,13 +277,14 @@ async def _run(
 
 
 def _child(pipe: Pipe, *arguments: Any) -> None:
+    """Send None when the requests are prepared, and then what was measured or the error."""
     import gc
 
     import uvloop
 
     gc.disable()
     try:
-        pipe.send(uvloop.run(_run(*arguments, lambda: pipe.send(None))))
+        pipe.send(uvloop.run(_run(lambda: pipe.send(None), *arguments)))
     except Exception as error:
         pipe.send(error)
 
@@ -311,10 +312,10 @@ def drive(
     process = context.Process(target=_child, args=arguments)
     process.start()
     theirs.close()
-    measured: Measured | Exception | None
-    while (measured := ours.recv()) is None:
+    while (received := ours.recv()) is None:
         on_prepared()
     process.join()
-    if isinstance(measured, Exception):
-        raise measured
+    if isinstance(received, Exception):
+        raise received
+    measured: Measured = received
     return measured
