@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +36,11 @@ if TYPE_CHECKING:
 
 _THREADS = 6
 
-# Blobs whose chunks end after this position are read in ranges.
-_MAX_BATCH_BYTES = 4 << 20
+# Each request costs the primary as much as tens of blobs, so small blobs share one.
+_BATCH_BYTES = 1 << 20
 _MAX_BATCH_BLOBS = 500
+# Blobs whose chunks end after this position are read in ranges.
+_MAX_WHOLE_BYTES = 4 << 20
 
 # Reads a range of an object at the primary. Returns the size of the object, and the bytes.
 ReadRange = Callable[[StoreName, str, int], tuple[int, bytes]]
@@ -122,11 +125,15 @@ class ObjectCopier:
         """
         for store in self._target.list_stores():
             store.watch_writes()
-        with ThreadPoolExecutor(_THREADS, thread_name_prefix="replica") as threads:
+        with (
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="replica") as threads,
+            # They wait for the others, which check and write the blobs of a batch.
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="replica-batches") as batches,
+        ):
             _run_all(
-                threads,
+                batches,
                 [
-                    *((self._copy_blobs, batch) for batch in _make_batches(needed.blobs)),
+                    *((self._copy_blobs, batch, threads) for batch in _make_batches(needed.blobs)),
                     *(
                         (self._copy_bucket_file, path, size)
                         for path, size in needed.bucket_files.items()
@@ -139,11 +146,14 @@ class ObjectCopier:
         for store in self._target.list_stores():
             store.sync()
 
-    def _copy_blobs(self, blobs: Mapping[str, list[_BlobRange]]) -> None:
-        store = self._target.stage
-        missing = [path for path, ranges in blobs.items() if not _has_ranges(store, path, ranges)]
+    def _copy_blobs(
+        self, blobs: Mapping[str, list[_BlobRange]], threads: ThreadPoolExecutor
+    ) -> None:
+        has_ranges = partial(_has_ranges, self._target.stage)
+        are_here = threads.map(has_ranges, blobs.keys(), blobs.values())
+        missing = [path for path, is_here in zip(blobs, are_here, strict=True) if not is_here]
         while missing:
-            if _find_end(blobs[missing[0]]) > _MAX_BATCH_BYTES:
+            if _find_end(blobs[missing[0]]) > _MAX_WHOLE_BYTES:
                 with self._fetched("stage", missing[0]) as spool:
                     self._write_blob(missing[0], blobs[missing[0]], spool)
                 del missing[0]
@@ -151,13 +161,23 @@ class ObjectCopier:
             contents = self._read_blobs(missing)
             if not contents:
                 raise ObjectDamaged(path=missing[0])
-            for path, content in zip(missing, contents, strict=False):
-                if content is None:
-                    raise ObjectRemoved(path=path)
-                with contextlib.closing(Spool([content])) as spool:
-                    self._on_copied(len(content))
-                    self._write_blob(path, blobs[path], spool)
+            _run_all(
+                threads,
+                [
+                    (self._write_content, path, blobs[path], content)
+                    for path, content in zip(missing, contents, strict=False)
+                ],
+            )
             del missing[: len(contents)]
+
+    def _write_content(
+        self, path: str, ranges: Iterable[_BlobRange], content: bytes | None
+    ) -> None:
+        if content is None:
+            raise ObjectRemoved(path=path)
+        with contextlib.closing(Spool([content])) as spool:
+            self._on_copied(len(content))
+            self._write_blob(path, ranges, spool)
 
     def _write_blob(self, path: str, ranges: Iterable[_BlobRange], spool: Spool) -> None:
         for offset, length, md5 in ranges:
@@ -326,13 +346,12 @@ def _find_end(ranges: Iterable[_BlobRange]) -> int:
 def _make_batches(
     blobs: Mapping[str, list[_BlobRange]],
 ) -> Iterator[dict[str, list[_BlobRange]]]:
-    """Divide blobs into batches of limited size. Make a batch for each thread if possible."""
-    most = min(max(len(blobs) // _THREADS, 1), _MAX_BATCH_BLOBS)
+    """Divide blobs into batches of limited size."""
     batch: dict[str, list[_BlobRange]] = {}
     size = 0
     for path, ranges in blobs.items():
         end = _find_end(ranges)
-        if batch and (len(batch) == most or size + end > _MAX_BATCH_BYTES):
+        if batch and (len(batch) == _MAX_BATCH_BLOBS or size + end > _BATCH_BYTES):
             yield batch
             batch, size = {}, 0
         batch[path] = ranges
