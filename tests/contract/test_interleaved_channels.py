@@ -26,15 +26,6 @@ def world(postgres_world: World) -> World:
     return postgres_world
 
 
-@pytest.fixture
-def client(world: World) -> Client:
-    """A client whose channel C has the token 10."""
-    found = world.client()
-    found.open("C")
-    assert world.codes(found.offer(advance("C", 0, 1, "10"))) == [[0]]
-    return found
-
-
 @pytest.mark.parametrize(
     "replacement",
     ["TRUNCATE TABLE t", "CREATE OR REPLACE TABLE t (a NUMBER(38,0) NOT NULL, b VARCHAR(16))"],

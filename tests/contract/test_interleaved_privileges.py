@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,6 @@ from fixtures.catalog import NAME, World
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import access_control
-from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.schema.types import TableName
 from support.interleaving import begin_beside, run_beside
@@ -29,16 +27,6 @@ RENAMED = TableName("DB", "PUBLIC", "U")
 @pytest.fixture
 def world(postgres_world: World) -> World:
     return postgres_world
-
-
-@pytest.fixture
-def run(world: World) -> Callable[..., StatementResult]:
-    def statement(text: str, **who: Any) -> StatementResult:
-        return execute_statement(
-            world.database, text, clock=world.clock, default_database="db", **who
-        )
-
-    return statement
 
 
 def has_privilege(world: World, privilege: str, table: TableRecord) -> bool:

@@ -9,18 +9,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 
-from fixtures.catalog import NAME, Client, World, advance
+from fixtures.catalog import NAME, Client, World
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.objects.renames_and_evolution import (
     EvolutionResult,
     evolve_table,
     make_column,
 )
-from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.errors import (
     DatabaseNotFound,
@@ -42,25 +40,6 @@ RENAMED = TableName("DB", "PUBLIC", "U")
 @pytest.fixture
 def world(postgres_world: World) -> World:
     return postgres_world
-
-
-@pytest.fixture
-def client(world: World) -> Client:
-    """A client whose channel C has the token 10."""
-    found = world.client()
-    found.open("C")
-    assert world.codes(found.offer(advance("C", 0, 1, "10"))) == [[0]]
-    return found
-
-
-@pytest.fixture
-def run(world: World) -> Callable[..., StatementResult]:
-    def statement(text: str, **who: Any) -> StatementResult:
-        return execute_statement(
-            world.database, text, clock=world.clock, default_database="db", **who
-        )
-
-    return statement
 
 
 def read_owner(world: World, name: TableName) -> str:

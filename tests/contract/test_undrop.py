@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -13,7 +13,6 @@ from fixtures.catalog import NAME, Client, World, advance
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.security import access_control
-from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.errors import AlreadyExists, NotRestorable, PrivilegeMissing, TableNotFound
@@ -21,24 +20,6 @@ from snowmelt.schema.types import TableName
 from snowmelt.table.garbage_collection import expire_idle_channels
 
 DAY_S = 86_400.0
-
-
-@pytest.fixture
-def run(world: World) -> Callable[..., StatementResult]:
-    def statement(text: str, **who: Any) -> StatementResult:
-        return execute_statement(
-            world.database, text, clock=world.clock, default_database="db", **who
-        )
-
-    return statement
-
-
-@pytest.fixture
-def client(world: World) -> Client:
-    client = world.client()
-    client.open("C")
-    assert world.codes(client.offer(advance("C", 0, 1, "10"))) == [[0]]
-    return client
 
 
 def names(result: StatementResult) -> list[object]:

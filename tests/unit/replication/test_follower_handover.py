@@ -7,10 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from fixtures.chunks import numbers
-from fixtures.replicas import Site, TwoSites
+from fixtures.replicas import TwoSites, run
 from snowmelt import failpoints
-from snowmelt.catalog.statements.executor import execute_statement
-from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.failpoints import Failpoint
 
 pytestmark = pytest.mark.slow
@@ -22,11 +20,6 @@ class ProcessEnded(Exception):
 
 def end_process() -> None:
     raise ProcessEnded
-
-
-def run(site: Site, statement: str) -> StatementResult:
-    """Run a statement at a site."""
-    return execute_statement(site.house.database, statement, user=None, clock=site.clock)
 
 
 @pytest.fixture

@@ -5,24 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import random
-import threading
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from fixtures.chunks import COLUMNS, NUMBERS, USER, numbers
-from fixtures.replicas import Site, TwoSites
-from snowmelt import failpoints
+from fixtures.replicas import Site, TwoSites, read_reported, run
 from snowmelt.catalog.db.database import Database, open_database
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects import failover_groups
-from snowmelt.catalog.objects.failover_groups import GroupConflict, ReportedChannel
+from snowmelt.catalog.objects.failover_groups import GroupConflict
 from snowmelt.catalog.statements.executor import execute_statement
-from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.catalog.streaming.channels import find_channel
 from snowmelt.catalog.streaming.row_request_state import EmptyAppend, apply_empty_append
 from snowmelt.clock import ManualClock
@@ -33,7 +27,6 @@ from snowmelt.errors import (
     TableNotFound,
     UserError,
 )
-from snowmelt.failpoints import Failpoint
 from snowmelt.replication.object_copy import ObjectDamaged, ObjectRemoved
 from snowmelt.replication.protocol import (
     FOLLOWER_LEASE,
@@ -43,14 +36,12 @@ from snowmelt.replication.protocol import (
     read_frames,
     write_frame,
 )
-from snowmelt.replication.state_export import delete_confirmed_changes
 from snowmelt.replication.state_import import StateUnusable
 from snowmelt.schema.types import TableName
 from snowmelt.table.compaction import compact
 from snowmelt.table.file_replacement_run import MaintenanceSettings, expire_snapshots
 from snowmelt.table.garbage_collection import collect_garbage
 from support.checked_site import commit_rejected_rows, drop_open_channel
-from support.interleaving import begin_beside, run_after
 
 pytestmark = pytest.mark.slow
 
@@ -120,12 +111,6 @@ def open_process(site: Site) -> Iterator[Database]:
     """Open the catalog of a site as another process does."""
     with contextlib.closing(open_database(site.house.database.url)) as database:
         yield database
-
-
-def run(site: Site, text: str) -> StatementResult:
-    return execute_statement(
-        site.house.database, text, clock=site.clock, open_keyring=lambda: site.house.keyring
-    )
 
 
 def test_a_process_with_facts_of_another_history_writes_nothing(sites: TwoSites) -> None:
@@ -468,14 +453,6 @@ def test_a_state_writes_no_table_that_each_site_has_of_its_own(two_sites: TwoSit
 # Tokens.
 
 
-def read_reported(site: Site, channel: str = "C") -> ReportedChannel | None:
-    """Return what a primary reports of a channel; None if it reports everything."""
-    key = (site.house.table(NUMBERS).table_id, channel)
-    with site.house.database.reading() as connection:
-        reported = failover_groups.find_reported_channels(connection, [key])
-    return None if reported is None else reported[key]
-
-
 def test_a_token_is_reported_when_a_follower_has_it(sites: TwoSites) -> None:
     house = sites.first.house
     house.create()
@@ -516,102 +493,6 @@ def test_what_was_reported_before_the_protection_is_in_the_state_that_a_promotio
     second.apply(response, io.BytesIO(response.content))
     second.promote()
     assert second.house.read_numbers() == list(range(10))
-
-
-@pytest.mark.postgres
-def test_a_commit_beside_the_start_of_the_protection_is_not_reported_too_early(
-    tmp_path: Path, postgres_url: str
-) -> None:
-    sites = TwoSites(tmp_path, postgres_url, None)
-    first, second = sites.first, sites.second
-    first.house.create()
-    second.pull(first)
-    first.house.put(numbers(0, 10), token="10")
-    writer = threading.Thread(
-        target=first.house.put, args=[numbers(10, 10)], kwargs={"token": "20"}
-    )
-    waiting = sa.text(
-        "SELECT count(*) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    )
-
-    def read_token() -> str | None:
-        reported = read_reported(first)
-        if reported is not None:
-            return reported.offset_token
-        with first.house.database.reading() as connection:
-            found = find_channel(connection, first.house.table(NUMBERS), "C")
-        assert found is not None
-        return found.offset_token
-
-    def is_waiting() -> bool:
-        with first.house.database.reading() as connection:
-            return bool(connection.execute(waiting).scalar())
-
-    seen: list[str | None] = []
-
-    def commit_meanwhile() -> None:
-        writer.start()
-        while writer.is_alive() and not is_waiting():
-            time.sleep(0.01)
-        seen.append(read_token())
-
-    failpoints.arm(Failpoint.REPLICA_CONFIRMED, commit_meanwhile)
-    response, _ = first.respond(second.make_request())
-    writer.join()
-    seen.append(read_token())
-    # The state that makes the second site promotable has what was reported.
-    second.copy_objects(first, response, io.BytesIO(response.content))
-    second.apply(response, io.BytesIO(response.content))
-    second.promote()
-    seen.append(str(len(second.house.read_numbers())))
-    assert seen in (["10", "10", "10"], ["10", "10", "20"])
-    sites.close()
-
-
-@pytest.mark.postgres
-def test_a_follower_lacks_no_change_that_is_recorded_while_others_are_deleted(
-    tmp_path: Path, postgres_url: str
-) -> None:
-    sites = TwoSites(tmp_path, postgres_url, None)
-    first, second = sites.first, sites.second
-
-    def follow() -> None:
-        second.pull(first)
-        run(first, "CREATE ROLE later")
-
-    following: list[Future[None]] = []
-    with first.house.database.writing() as connection:
-        run_after(
-            connection,
-            "min(replica_slots.point)",
-            lambda: following.append(begin_beside(first.house.database, follow)),
-        )
-        delete_confirmed_changes(connection, first.clock.now())
-    following[0].result(60)
-    second.pull(first)
-    assert second.read_catalog() == first.read_catalog()
-    sites.close()
-
-
-@pytest.mark.postgres
-def test_services_that_start_together_fence_a_former_primary(
-    tmp_path: Path, postgres_url: str
-) -> None:
-    sites = TwoSites(tmp_path, postgres_url, None)
-    database = sites.first.house.database
-
-    def fence() -> None:
-        with database.writing() as connection:
-            failover_groups.fence(connection, "http://SITE2")
-
-    with database.writing() as connection:
-        failover_groups.fence(connection, "http://SITE2")
-        other = begin_beside(database, fence)
-    other.result(60)
-    with pytest.raises(SiteReadOnly):
-        run(sites.first, "CREATE DATABASE other")
-    sites.close()
 
 
 def test_a_removed_follower_holds_no_token(two_sites: TwoSites) -> None:
