@@ -6,8 +6,9 @@ Lag: a client streams rows. The lag of a chunk is the time from its registration
 until the catalog of the secondary has it. Cost: registrations through HTTP, in turns without and
 with a group that a secondary follows. The steady load has the default settings and a blob for each
 registration. The load at the limit is faster than the service, which does not read the stage. The
-secondary has a catalog on SQLite and runs with niceness 19, because it is another machine in
-reality. Failover: the primary is killed while a client with both addresses streams. Two times start
+sites are different machines in reality. Therefore the primary and its PostgreSQL have a processor
+of their own. The load and the secondary, whose catalog is SQLite, share the other processors.
+Failover: the primary is killed while a client with both addresses streams. Two times start
 with the statement PRIMARY: the time until the first commit in the catalog of the new primary, and
 the time until the client receives its first committed offset token from the new primary.
 """
@@ -17,10 +18,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime as dt
+import os
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -143,6 +145,27 @@ class _Load:
     settings: dict[str, Any]
 
 
+@contextlib.contextmanager
+def _on_processors(*, of_primary: bool) -> Iterator[None]:
+    """Run what is started here on the processor of the primary, or on the other processors."""
+    all_processors = os.sched_getaffinity(0)
+    first = {min(all_processors)}
+    os.sched_setaffinity(0, first if of_primary else all_processors - first or first)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, all_processors)
+
+
+@contextlib.contextmanager
+def _running_sites(settings: Mapping[str, Any]) -> Iterator[tuple[Running, Running]]:
+    with contextlib.ExitStack() as stack:
+        with _on_processors(of_primary=True):
+            primary = stack.enter_context(Running(**settings))
+        stack.enter_context(_on_processors(of_primary=False))
+        yield primary, stack.enter_context(Running(empty=True, niceness=19))
+
+
 def _note_processor_time(running: Running, noted: list[float]) -> None:
     noted.append(processor_s(running.started.pid))
 
@@ -161,14 +184,12 @@ def _measure_cost(
     where = f"{load.name}, {database}"
     for _ in range(turns):
         for kind in rates:
-            with (
-                Running(**load.settings, **make_settings()) as primary,
-                Running(empty=True, niceness=19) as secondary,
-            ):
+            with _running_sites({**load.settings, **make_settings()}) as (primary, secondary):
                 primary.execute(_CREATE)
                 if kind == "with a group":
                     _join(primary, secondary)
-                drive(primary, 500, 2, load.stage)
+                # Both processes that export states start before the measurement.
+                drive(primary, load.per_s, 4, load.stage)
                 before: list[float] = []
                 measured = drive(
                     primary,
@@ -277,7 +298,7 @@ def main() -> None:
     parser.add_argument("--rows-per-s", type=int, default=50_000)
     parser.add_argument("--per-s", type=int, default=6_000)
     parser.add_argument("--steady-per-s", type=int, default=500)
-    parser.add_argument("--cost-seconds", type=float, default=5)
+    parser.add_argument("--cost-seconds", type=float, default=8)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--only", choices=("lag", "cost", "failover"))
     options = parser.parse_args()
@@ -299,7 +320,9 @@ def main() -> None:
         )
         for load in loads:
             _measure_cost(report, "SQLite", "≤ 7 %", load, options.turns, dict)
-        with postgres_settings() as settings:
+        with contextlib.ExitStack() as stack:
+            with _on_processors(of_primary=True):
+                settings = stack.enter_context(postgres_settings())
             for load in loads:
                 _measure_cost(report, "PostgreSQL", "≤ 10 %", load, options.turns, settings)
     if options.only is None:
