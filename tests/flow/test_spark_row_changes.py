@@ -239,6 +239,35 @@ def test_values_of_columns_keep_nanoseconds_and_offsets(lake: Any, table: str) -
             lake.sql(f"UPDATE demo.public.copy SET n = {text}")
 
 
+def test_nanoseconds_are_kept_if_column_names_differ_only_in_case(lake: Any, table: str) -> None:
+    for name in ("origin", "copy"):
+        lake.sql(
+            f'CREATE TABLE demo.public.{name} (id INT, "a" TIMESTAMP_NTZ(9), A TIMESTAMP_NTZ(9), b TIME(9))'
+        )
+    times = "'2020-01-01T00:00:00.123456001', '2020-01-01T00:00:00.123456002', NULL"
+    lake.sql(f"INSERT INTO demo.public.origin VALUES (1, {times}), (2, {times})")
+    lake.sql("INSERT INTO demo.public.copy (id) VALUES (1)")
+
+    def read(name: str) -> list[tuple[Any, ...]]:
+        return list(map(tuple, lake.sql(f"SELECT * FROM demo.public.{name} ORDER BY id").collect()))
+
+    expected = read("origin")
+    assert expected[0][2:6:2] == (1, 2)
+    lake.sql(
+        "MERGE INTO demo.public.copy AS c USING demo.public.origin AS o ON c.id = o.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert read("copy") == expected
+    lake.sql("INSERT INTO demo.public.copy SELECT id + 2, o.a, A_3, b FROM demo.public.origin AS o")
+    assert [row[1:] for row in read("copy")] == [row[1:] for row in expected * 2]
+    lake.sql("UPDATE demo.public.copy SET `a` = A_3 WHERE id = 1")
+    lake.sql("UPDATE demo.public.copy AS c SET A = c.`a` WHERE id = 2")
+    assert [row[2:6:2] for row in read("copy")[:2]] == [(2, 2), (1, 1)]
+    lake.sql("CREATE TABLE demo.public.other (id INT, c TIMESTAMP_NTZ(9))")
+    lake.sql("INSERT INTO demo.public.other SELECT id, A_3 AS c FROM demo.public.origin")
+    assert {row[2] for row in read("other")} == {2}
+
+
 def test_a_row_that_matches_twice_is_refused(lake: Any, table: str) -> None:
     fill(lake, 0, 2)
     with pytest.raises(LoadRefused, match="matches more than one row of the source"):

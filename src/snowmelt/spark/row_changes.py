@@ -376,11 +376,13 @@ class RowChangeRunner:
             )
         schema = snapshot.table.schema
         words = {token.text.lower() for token in tokenize(change.text, SqlRules.SPARK)}
-        columns = [
-            each
-            for each in list_visible_columns(schema)
+        every = list_visible_columns(schema)
+        read = {
+            each.column.name
+            for each in every
             if not words.isdisjoint({each.name.lower(), each.column.name.lower()})
-        ]
+        }
+        columns = [each for each in every if each.column.name in read]
         paths = [file.path for file in snapshot.list_native_files()]
         cores = self._connection.cores
         frame = create_positioned_frame(self._spark, columns, paths, schema, cores)
