@@ -178,6 +178,21 @@ def test_a_condition_is_evaluated_once_for_each_row(lake: Any, table: str) -> No
         assert row in (changed, expected([at])[at])
 
 
+def test_a_condition_of_a_merge_is_evaluated_once_for_all_insertions(lake: Any, table: str) -> None:
+    done = lake.sql(
+        "MERGE INTO demo.public.t USING (SELECT id AS k FROM range(400)) AS s ON t.id = s.k "
+        "WHEN NOT MATCHED AND rand() < 0.5 THEN INSERT (id, name) VALUES (s.k, 'a') "
+        "WHEN NOT MATCHED AND s.k < 300 THEN INSERT (price, id, doc) VALUES (2, s.k, parse_json('[1]')) "
+        "WHEN NOT MATCHED THEN INSERT (id, name) VALUES (s.k, NULL)"
+    )
+    assert counts(done) == (400, 0, 0)
+    found = rows(lake)
+    assert set(found) == set(range(400))
+    for at, row in found.items():
+        assert row in (("a", None), (None, Decimal(2)) if at < 300 else (None, None))
+    assert 100 < sum(row == ("a", None) for row in found.values()) < 300
+
+
 def test_rows_that_arrive_during_a_merge_are_in_none_of_its_relations(
     lakehouse: Lakehouse, lake: Any, table: str
 ) -> None:
@@ -268,6 +283,15 @@ def test_nanoseconds_are_kept_if_column_names_differ_only_in_case(lake: Any, tab
     assert {row[2] for row in read("other")} == {2}
 
 
+def test_a_nested_query_may_have_window_functions(lake: Any, table: str) -> None:
+    fill(lake, 0, 4)
+    lake.sql(
+        "DELETE FROM demo.public.t WHERE id IN (SELECT id FROM (SELECT id, row_number() OVER (ORDER BY id DESC) AS n "
+        "FROM demo.public.t) AS x WHERE n > 1)"
+    )
+    assert rows(lake) == expected([3])
+
+
 def test_a_row_that_matches_twice_is_refused(lake: Any, table: str) -> None:
     fill(lake, 0, 2)
     with pytest.raises(LoadRefused, match="matches more than one row of the source"):
@@ -295,6 +319,24 @@ def test_a_row_that_matches_twice_is_refused(lake: Any, table: str) -> None:
             "write the columns",
         ),
         ("UPDATE demo.public.t SET id = hash(1, t.*)", StatementError, "write the columns"),
+        (
+            "UPDATE demo.public.t SET price = row_number() OVER (ORDER BY id) WHERE id = 1",
+            StatementError,
+            "A window function in an expression",
+        ),
+        (
+            "DELETE FROM demo.public.t WHERE lag(id) IGNORE NULLS OVER (ORDER BY id) = 0",
+            StatementError,
+            "A window function in an expression",
+        ),
+        (
+            (
+                "MERGE INTO demo.public.t USING (SELECT 9 AS k) AS s ON t.id = s.k "
+                "WHEN NOT MATCHED THEN INSERT (id) VALUES (explode(array(7, 8)))"
+            ),
+            StatementError,
+            "explode returns several rows",
+        ),
         ("DELETE FROM demo.public.t WHERE", StatementError, "An expression is missing"),
         ("DELETE FROM demo.public.nothing", TableNotFound, "NOTHING"),
         (

@@ -11,18 +11,22 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
+from snowmelt import failpoints
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.catalog.sql.cursor import is_at_end
 from snowmelt.catalog.sql.lexer import SqlRules, SqlToken, read_first_words, tokenize
 from snowmelt.clock import Clock
 from snowmelt.errors import LoadOvertaken, LoadRefused, ServiceBusy, StatementError
+from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName, TableSchema, to_display_name, to_internal_name
 from snowmelt.spark.companion_values import CompanionValues
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
@@ -31,12 +35,13 @@ from snowmelt.spark.datasource.write_commit import (
     resolve_write_target,
     run_as_load,
 )
-from snowmelt.spark.datasource.write_task import WritePlan, name_values_by_position
-from snowmelt.spark.insert_statements import (
-    encode_variants_as_json,
-    make_load_result,
-    write_rows,
+from snowmelt.spark.datasource.write_task import (
+    NativeRowWriter,
+    WritePlan,
+    WriteTaskResult,
+    name_values_by_position,
 )
+from snowmelt.spark.insert_statements import encode_variants_as_json, make_load_result
 from snowmelt.spark.positioned_rows import (
     ACTION_COLUMN,
     FILE_COLUMN,
@@ -335,13 +340,9 @@ class RowChangeRunner:
                 files += each.written
                 removed.add(each.path)
                 updated, deleted = updated + each.updated, deleted + each.deleted
-            for rows, names in self._list_insertions(change, source):
-                plan = self._resolve(change, names).plan
-                written = write_rows(
-                    replace(plan, load_id=target.plan.load_id, folder=target.plan.folder), rows
-                )
-                inserted += sum(each.rows for each in written)
-                files += [file for each in written for file in each.files]
+            for inserts in self._insert(change, source, target.plan):
+                inserted += inserts.rows
+                files += inserts.files
             to_path = open_warehouse(self._connection.warehouse).to_path
             changed = inserted + updated + deleted
             return make_load_result(files, changed, {to_path(path) for path in removed})
@@ -448,12 +449,16 @@ class RowChangeRunner:
         # Safe to unpickle: written by `_rewrite_task`.
         return [pickle.loads(row.outcome) for row in outcomes]  # noqa: S301
 
-    def _list_insertions(
-        self, change: RowChange, source: _Target
-    ) -> Iterator[tuple[DataFrame, Sequence[str]]]:
-        earlier: list[str] = []
+    def _insert(
+        self, change: RowChange, source: _Target, target: WritePlan
+    ) -> list[WriteTaskResult]:
+        if not change.not_matched:
+            return []
         companions = self._list_companions(change, source)
-        for clause in change.not_matched:
+        cases: list[str] = []
+        plans: list[WritePlan] = []
+        values: list[str] = []
+        for action, clause in enumerate(change.not_matched):
             if clause.takes_all:
                 every = self._list_source_columns(change, source)
                 names: Sequence[str] = list(every)
@@ -466,17 +471,32 @@ class RowChangeRunner:
             if len(names) != len(texts):
                 raise _make_error(f"INSERT names {len(names)} columns and has {len(texts)} values")
             added = companions.find_values(list(zip(names, texts, strict=True)))
-            names = [*names, *(name for name, _ in added)]
-            texts = [*texts, *(text for _, text in added)]
-            conditions = [f"NOT coalesce(({each}), false)" for each in earlier]
-            conditions.append("true" if clause.condition is None else f"({clause.condition})")
-            earlier.append(clause.condition or "true")
-            query = (
-                f"SELECT {', '.join(texts)} FROM {change.source} AS {change.source_alias} "
-                f"LEFT ANTI JOIN {'.'.join(TARGET_PARTS)} AS {change.alias} ON ({change.condition}) "
-                f"WHERE {' AND '.join(conditions)}"
+            plan = self._resolve(change, [*names, *(name for name, _ in added)]).plan
+            first = len(values) + 1
+            sources = tuple(None if at is None else at + first for at in plan.sources)
+            plans.append(
+                replace(plan, load_id=target.load_id, folder=target.folder, sources=sources)
             )
-            yield self._run(query, source), names
+            condition = "true" if clause.condition is None else f"({clause.condition})"
+            cases.append(f"WHEN {condition} THEN {action}")
+            values += [
+                f"CASE WHEN `{ACTION_COLUMN}` = {action} THEN {text} END AS `{VALUE_PREFIX}{at}`"
+                for at, text in enumerate([*texts, *(text for _, text in added)], start=first)
+            ]
+        # One query for all clauses, so that a condition such as rand() < 0.5 is evaluated once.
+        selected = [f"CASE {' '.join(cases)} END AS `{ACTION_COLUMN}`", *values]
+        query = (
+            f"SELECT {', '.join(selected)} FROM {change.source} AS {change.source_alias} "
+            f"LEFT ANTI JOIN {'.'.join(TARGET_PARTS)} AS {change.alias} ON ({change.condition})"
+        )
+        rows = encode_variants_as_json(self._run(query, source))
+        outcomes = (
+            rows.where(col(ACTION_COLUMN).isNotNull())
+            .mapInArrow(partial(_insert_task, plans), "outcome binary")
+            .collect()
+        )
+        # Safe to unpickle: written by `_insert_task`.
+        return [each for row in outcomes for each in pickle.loads(row.outcome)]  # noqa: S301
 
     def _list_companions(self, change: RowChange, source: _Target) -> CompanionValues:
         names = {change.alias: [each.name for each in list_visible_columns(source.schema)]}
@@ -520,11 +540,12 @@ class RowChangeRunner:
 
 
 def _check_names(change: RowChange, schema: TableSchema) -> None:
-    """Reject expressions in which Spark would read other columns than the statement means.
+    """Reject expressions in which Spark would read other columns or rows than the statement means.
 
     Raises:
-        StatementError: If an expression has `*` for columns of the table, or names a column that has
-            another name in Spark, because an earlier one differs from it only in case.
+        StatementError: If an expression has `*` for columns of the table, a window function, or a
+            function that returns several rows, or names a column that has another name in Spark,
+            because an earlier one differs from it only in case.
     """
     renamed = {
         each.native_name: each.name
@@ -541,6 +562,17 @@ def _check_names(change: RowChange, schema: TableSchema) -> None:
             is_of_target = len(run) < 2 or quote_name_token(run[-2]).lower() == change.alias.lower()
             if tokens[index].unquoted == "(" and tokens[after].unquoted in _QUERY_WORDS:
                 after = closings.get(index, index) + 1
+            elif _is_window(tokens, index):
+                # It would see all rows of the relation, not those that the statement chooses.
+                raise _make_error(
+                    "A window function in an expression of DELETE, UPDATE or MERGE: compute it in a nested query, or "
+                    "in the source of a MERGE"
+                )
+            elif len(run) == 1 and tokens[after].unquoted == "(" and run[0].unquoted in _GENERATORS:
+                raise _make_error(
+                    f"{run[0].source_text} returns several rows, which an expression of DELETE, UPDATE or MERGE cannot "
+                    "use: call it in a nested query, or in the source of a MERGE"
+                )
             elif _is_star(tokens, index, after, change.alias):
                 raise _make_error(
                     "* in an expression of DELETE, UPDATE or MERGE: write the columns of the table"
@@ -567,6 +599,28 @@ def _is_star(tokens: Sequence[SqlToken], index: int, after: int, alias: str) -> 
     )
 
 
+def _is_window(tokens: Sequence[SqlToken], index: int) -> bool:
+    """Return True if the token at `index` is the OVER of a window function."""
+    if tokens[index].unquoted != "OVER" or not index:
+        return False
+    following = tokens[index + 1]
+    return tokens[index - 1].unquoted in (")", "NULLS") and (
+        following.unquoted == "(" or following.kind in NAME_KINDS
+    )
+
+
+_GENERATORS = frozenset(
+    [
+        "EXPLODE",
+        "EXPLODE_OUTER",
+        "POSEXPLODE",
+        "POSEXPLODE_OUTER",
+        "INLINE",
+        "INLINE_OUTER",
+        "STACK",
+        "JSON_TUPLE",
+    ]
+)
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE"})
 _MAX_MIGRATION_WAIT_S = 60.0
 _POLL_INTERVAL_S = 0.2
@@ -575,3 +629,20 @@ _POLL_INTERVAL_S = 0.2
 def _rewrite_task(plan: RewritePlan, changes: pa.Table) -> pa.Table:
     outcome = pickle.dumps(rewrite_file(plan, changes))
     return pa.table({"outcome": pa.array([outcome], pa.binary())})
+
+
+def _insert_task(
+    plans: Sequence[WritePlan], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Write the rows of each action by its plan. The first column of the batches is the action."""
+    writers = [NativeRowWriter(plan) for plan in plans]
+    try:
+        for batch in batches:
+            for action, writer in enumerate(writers):
+                writer.add(batch.filter(pc.equal(batch.column(0), action)))
+        outcome = pickle.dumps([writer.finish() for writer in writers])
+    finally:
+        for writer in writers:
+            writer.abort_current_file()
+    failpoints.hit_failpoint(Failpoint.LOAD_TASK)
+    yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], names=["outcome"])
