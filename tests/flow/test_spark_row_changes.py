@@ -283,6 +283,57 @@ def test_nanoseconds_are_kept_if_column_names_differ_only_in_case(lake: Any, tab
     assert {row[2] for row in read("other")} == {2}
 
 
+def test_columns_may_be_named_with_their_database_and_schema(lake: Any, table: str) -> None:
+    fill(lake, 0, 6)
+    lake.sql("CREATE TABLE demo.public.s (id INT, name VARCHAR)")
+    lake.sql("INSERT INTO demo.public.s VALUES (1, 'one'), (9, 'nine')")
+    assert counts(lake.sql("DELETE FROM demo.public.t WHERE demo.public.t.id = 0")) == (0, 0, 1)
+    lake.sql(
+        "UPDATE demo.public.t SET demo.public.t.name = upper(Demo.`PUBLIC`.t.name) WHERE public.t.id = 5 AND EXISTS "
+        "(SELECT 1 FROM demo.public.s WHERE demo.public.s.id = demo.public.t.id - 4)"
+    )
+    assert rows(lake).pop(5)[0] == "N5"
+    done = lake.sql(
+        "MERGE INTO demo.public.t USING demo.public.s ON demo.public.t.id = demo.public.s.id "
+        "WHEN MATCHED THEN UPDATE SET name = demo.public.s.name "
+        "WHEN NOT MATCHED THEN INSERT (id, name) VALUES (demo.public.s.id, s.name)"
+    )
+    assert counts(done) == (1, 1, 0)
+    assert {at: name for at, (name, _) in rows(lake).items()} == {
+        1: "one",
+        **{at: f"n{at}" for at in (2, 3, 4)},
+        5: "N5",
+        9: "nine",
+    }
+    with pytest.raises(ColumnNotFound):
+        lake.sql("DELETE FROM demo.public.t AS x WHERE demo.public.t.id = 1")
+
+
+def test_default_sets_a_column_to_its_default(lake: Any, table: str) -> None:
+    lake.sql(
+        "CREATE TABLE demo.public.d (id INT, n INT NOT NULL DEFAULT 7, at TIMESTAMP_TZ(9) DEFAULT "
+        "'2020-01-01 00:00:00.000000009 +02:00', now TIMESTAMP_LTZ DEFAULT CURRENT_TIMESTAMP, v VARCHAR)"
+    )
+    lake.sql("INSERT INTO demo.public.d (id, n, v) VALUES (1, 1, 'x'), (2, 2, 'y')")
+    lake.sql("UPDATE demo.public.d SET n = DEFAULT, at = default, v = DEFAULT WHERE id = 1")
+    lake.sql("UPDATE demo.public.d SET at = NULL, now = NULL WHERE id = 2")
+    lake.sql(
+        "MERGE INTO demo.public.d USING (SELECT * FROM VALUES (2, 'm'), (3, 'n') AS v(k, w)) AS s ON d.id = s.k "
+        "WHEN MATCHED THEN UPDATE SET n = DEFAULT, v = s.w, now = DEFAULT "
+        "WHEN NOT MATCHED THEN INSERT VALUES (s.k, DEFAULT, DEFAULT, NULL, DEFAULT)"
+    )
+    read = "SELECT id, n, cast(at AS STRING), `at$ns`, `at$tz`, now IS NULL, v FROM demo.public.d ORDER BY id"
+    default = ("2019-12-31 22:00:00", 9, 120)
+    assert list(map(tuple, lake.sql(read).collect())) == [
+        (1, 7, *default, False, None),
+        (2, 7, None, None, None, False, "m"),
+        (3, 7, *default, True, None),
+    ]
+    fill(lake, 0, 1)
+    with pytest.raises(LoadRefused, match="NOT NULL"):
+        lake.sql("UPDATE demo.public.t SET id = DEFAULT")
+
+
 def test_a_nested_query_may_have_window_functions(lake: Any, table: str) -> None:
     fill(lake, 0, 4)
     lake.sql(

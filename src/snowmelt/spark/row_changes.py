@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -391,8 +391,8 @@ class RowChangeRunner:
         migrated = replace(snapshot, up_to=snapshot.watermark, chunks=())
         return _Target(frame, schema, {change.table: migrated})
 
-    def _run(self, query: str, source: _Target) -> DataFrame:
-        return self._run_query(query, source.frame, source.snapshots)
+    def _run(self, change: RowChange, query: str, source: _Target) -> DataFrame:
+        return self._run_query(_unqualify(change, query), source.frame, source.snapshots)
 
     def _rewrite(self, change: RowChange, source: _Target, plan: WritePlan) -> list[RewrittenFile]:
         if not change.matched:
@@ -400,7 +400,7 @@ class RowChangeRunner:
         schema = source.schema
         cases: list[str] = []
         values: list[tuple[int, str]] = []
-        assignments: dict[int, dict[str, int]] = {}
+        assignments: dict[int, dict[str, int | None]] = {}
         companions = self._list_companions(change, source)
         for action, clause in enumerate(change.matched):
             condition = "true" if clause.condition is None else f"({clause.condition})"
@@ -416,6 +416,7 @@ class RowChangeRunner:
                     raise _make_error(
                         f"Column {to_display_name(name)} does not exist in table {change.table}"
                     )
+            given = dict(_replace_defaults(given.items(), schema, assignments[action]))
             for name, text in (*given.items(), *companions.find_values(given.items())):
                 assignments[action][name] = len(values)
                 values.append((action, text))
@@ -438,7 +439,7 @@ class RowChangeRunner:
             ),
         ]
         query = f"SELECT {', '.join(selected)} FROM {relation}"
-        changes = encode_variants_as_json(self._run(query, source))
+        changes = encode_variants_as_json(self._run(change, query, source))
         plan_of_files = RewritePlan(plan, assignments, f"{change.kind} of table {change.table}")
         outcomes = (
             changes.where(col(ACTION_COLUMN).isNotNull())
@@ -470,8 +471,9 @@ class RowChangeRunner:
                 )
             if len(names) != len(texts):
                 raise _make_error(f"INSERT names {len(names)} columns and has {len(texts)} values")
-            added = companions.find_values(list(zip(names, texts, strict=True)))
-            plan = self._resolve(change, [*names, *(name for name, _ in added)]).plan
+            pairs = _replace_defaults(zip(names, texts, strict=True), source.schema)
+            pairs += companions.find_values(pairs)
+            plan = self._resolve(change, [name for name, _ in pairs]).plan
             first = len(values) + 1
             sources = tuple(None if at is None else at + first for at in plan.sources)
             plans.append(
@@ -481,7 +483,7 @@ class RowChangeRunner:
             cases.append(f"WHEN {condition} THEN {action}")
             values += [
                 f"CASE WHEN `{ACTION_COLUMN}` = {action} THEN {text} END AS `{VALUE_PREFIX}{at}`"
-                for at, text in enumerate([*texts, *(text for _, text in added)], start=first)
+                for at, (_, text) in enumerate(pairs, start=first)
             ]
         # One query for all clauses, so that a condition such as rand() < 0.5 is evaluated once.
         selected = [f"CASE {' '.join(cases)} END AS `{ACTION_COLUMN}`", *values]
@@ -489,7 +491,7 @@ class RowChangeRunner:
             f"SELECT {', '.join(selected)} FROM {change.source} AS {change.source_alias} "
             f"LEFT ANTI JOIN {'.'.join(TARGET_PARTS)} AS {change.alias} ON ({change.condition})"
         )
-        rows = encode_variants_as_json(self._run(query, source))
+        rows = encode_variants_as_json(self._run(change, query, source))
         outcomes = (
             rows.where(col(ACTION_COLUMN).isNotNull())
             .mapInArrow(partial(_insert_task, plans), "outcome binary")
@@ -502,7 +504,7 @@ class RowChangeRunner:
         names = {change.alias: [each.name for each in list_visible_columns(source.schema)]}
         if change.source is not None and len(source.schema.columns) < len(names[change.alias]):
             query = f"SELECT * FROM {change.source} AS {change.source_alias}"
-            names[str(change.source_alias)] = self._run(query, source).columns
+            names[str(change.source_alias)] = self._run(change, query, source).columns
         return CompanionValues(source.schema, names)
 
     def _list_source_columns(self, change: RowChange, source: _Target) -> dict[str, str]:
@@ -512,7 +514,7 @@ class RowChangeRunner:
         if any(visible[name].name != name for name in names):
             # Spark finds names without case, so select between those that differ only in case.
             query = f"SELECT * FROM {change.source} AS {change.source_alias}"
-            given = set(self._run(query, source).columns)
+            given = set(self._run(change, query, source).columns)
             folded = Counter(name.lower() for name in names)
             for name in names:
                 if folded[name.lower()] == 1:
@@ -537,6 +539,27 @@ class RowChangeRunner:
             timezone=str(self._spark.conf.get("spark.sql.session.timeZone")),
             privileges=change.privileges,
         )
+
+
+def _replace_defaults(
+    values: Iterable[tuple[str, str]],
+    schema: TableSchema,
+    defaults: MutableMapping[str, int | None] | None = None,
+) -> list[tuple[str, str]]:
+    """Return values without DEFAULT: NULL for columns without a default, and nothing for the others.
+
+    Adds columns that get their default to `defaults`, with None.
+    """
+    kept = []
+    for name, text in values:
+        column = schema.column(name)
+        if text.upper() != "DEFAULT":
+            kept.append((name, text))
+        elif column is None or column.default is None:
+            kept.append((name, "NULL"))
+        elif defaults is not None:
+            defaults[name] = None
+    return kept
 
 
 def _check_names(change: RowChange, schema: TableSchema) -> None:
@@ -584,6 +607,27 @@ def _check_names(change: RowChange, schema: TableSchema) -> None:
                     f"{quote_identifier(renamed[run[-1].text])} for {name}, as queries do"
                 )
             index = after
+
+
+def _unqualify(change: RowChange, query: str) -> str:
+    """Return a query in which `demo.public.t.c` and `public.t.c` are `t.c`, for columns of the table."""
+    table = change.table
+    names = [part.lower() for part in (table.database, table.schema, table.table)]
+    if change.alias.lower() != quote_identifier(names[-1]):
+        return query
+    tokens = tokenize(query, SqlRules.SPARK)
+    pieces: list[str] = []
+    index = done = 0
+    while index < len(tokens):
+        run = read_dotted_name(tokens, index)
+        parts = [token.text.lower() for token in run]
+        for count in (2, 3):
+            if len(run) > count and parts != names and parts[:count] == names[-count:]:
+                pieces += [query[done : run[0].start_offset], change.alias]
+                done = run[count - 1].end_offset
+                break
+        index += max(2 * len(run) - 1, 1)
+    return "".join((*pieces, query[done:]))
 
 
 def _is_star(tokens: Sequence[SqlToken], index: int, after: int, alias: str) -> bool:
