@@ -193,6 +193,29 @@ def test_a_condition_of_a_merge_is_evaluated_once_for_all_insertions(lake: Any, 
     assert 100 < sum(row == ("a", None) for row in found.values()) < 300
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_insertions_of_a_merge_may_have_nested_queries(lake: Any, table: str, count: int) -> None:
+    fill(lake, 0, 3)
+    other = "" if count == 1 else "WHEN NOT MATCHED AND s.k = 9 THEN INSERT (id) VALUES (s.k) "
+    lake.sql(
+        f"MERGE INTO demo.public.t USING (SELECT id AS k FROM range(10)) AS s ON t.id = s.k {other}"
+        "WHEN NOT MATCHED AND (EXISTS (SELECT 1 FROM demo.public.t AS x WHERE x.id = s.k - 3) OR s.k IN "
+        "(SELECT max(id) + 5 FROM demo.public.t)) AND k <> 4 THEN INSERT (id, name) VALUES (s.k, "
+        "(SELECT max(name) FROM demo.public.t))"
+    )
+    found = {at: name for at, (name, _) in rows(lake).items() if at > 2}
+    assert found == {3: "n2", 5: "n2", 7: "n2", **({9: None} if count == 2 else {})}
+
+
+def test_an_insertion_of_a_merge_calls_python_only_for_its_rows(lake: Any, table: str) -> None:
+    lake.spark.udf.register("reciprocal", lambda number: str(1 // number), "string")
+    lake.sql(
+        "MERGE INTO demo.public.t USING (SELECT id AS k FROM range(3)) AS s ON t.id = s.k "
+        "WHEN NOT MATCHED AND s.k > 0 THEN INSERT (id, name) VALUES (s.k, reciprocal(s.k))"
+    )
+    assert {at: name for at, (name, _) in rows(lake).items()} == {1: "1", 2: "0"}
+
+
 def test_rows_that_arrive_during_a_merge_are_in_none_of_its_relations(
     lakehouse: Lakehouse, lake: Any, table: str
 ) -> None:

@@ -456,6 +456,7 @@ class RowChangeRunner:
         if not change.not_matched:
             return []
         companions = self._list_companions(change, source)
+        is_single = len(change.not_matched) == 1
         cases: list[str] = []
         plans: list[WritePlan] = []
         values: list[str] = []
@@ -481,16 +482,24 @@ class RowChangeRunner:
             )
             condition = "true" if clause.condition is None else f"({clause.condition})"
             cases.append(f"WHEN {condition} THEN {action}")
+            if not is_single:
+                pairs = [
+                    (name, f"CASE WHEN `{ACTION_COLUMN}` = {action} THEN {text} END")
+                    for name, text in pairs
+                ]
             values += [
-                f"CASE WHEN `{ACTION_COLUMN}` = {action} THEN {text} END AS `{VALUE_PREFIX}{at}`"
-                for at, (_, text) in enumerate(pairs, start=first)
+                f"{text} AS `{VALUE_PREFIX}{at}`" for at, (_, text) in enumerate(pairs, start=first)
             ]
-        # One query for all clauses, so that a condition such as rand() < 0.5 is evaluated once.
-        selected = [f"CASE {' '.join(cases)} END AS `{ACTION_COLUMN}`", *values]
+        # One query for all clauses, so that a condition such as rand() < 0.5 is evaluated once. Spark
+        # calls Python functions for all rows of a CASE, so a single clause has a WHERE instead.
+        selected = ["0" if is_single else f"CASE {' '.join(cases)} END", *values]
+        selected[0] += f" AS `{ACTION_COLUMN}`"
         query = (
             f"SELECT {', '.join(selected)} FROM {change.source} AS {change.source_alias} "
             f"LEFT ANTI JOIN {'.'.join(TARGET_PARTS)} AS {change.alias} ON ({change.condition})"
         )
+        if is_single:
+            query += f" WHERE {condition}"
         rows = encode_variants_as_json(self._run(change, query, source))
         outcomes = (
             rows.where(col(ACTION_COLUMN).isNotNull())
