@@ -411,6 +411,15 @@ def test_a_row_that_matches_twice_is_refused(lake: Any, table: str) -> None:
             StatementError,
             "explode returns several rows",
         ),
+        ("UPDATE demo.public.t SET price = max(id)", StatementError, "An aggregate function"),
+        (
+            (
+                "MERGE INTO demo.public.t USING (SELECT * FROM VALUES (8), (9) AS v(k)) AS s ON t.id = s.k "
+                "WHEN NOT MATCHED THEN INSERT (id, price) VALUES (7, count(*))"
+            ),
+            StatementError,
+            "An aggregate function",
+        ),
         ("DELETE FROM demo.public.t WHERE", StatementError, "An expression is missing"),
         ("DELETE FROM demo.public.nothing", TableNotFound, "NOTHING"),
         (

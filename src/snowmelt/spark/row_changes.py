@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
@@ -392,7 +393,15 @@ class RowChangeRunner:
         return _Target(frame, schema, {change.table: migrated})
 
     def _run(self, change: RowChange, query: str, source: _Target) -> DataFrame:
-        return self._run_query(_unqualify(change, query), source.frame, source.snapshots)
+        try:
+            return self._run_query(_unqualify(change, query), source.frame, source.snapshots)
+        except AnalysisException as error:
+            if error.getCondition() not in _AGGREGATE_CONDITIONS:
+                raise
+            raise _make_error(
+                "An aggregate function in an expression of DELETE, UPDATE or MERGE: compute it in a nested query, "
+                "or in the source of a MERGE"
+            ) from error
 
     def _rewrite(self, change: RowChange, source: _Target, plan: WritePlan) -> list[RewrittenFile]:
         if not change.matched:
@@ -457,7 +466,7 @@ class RowChangeRunner:
             return []
         companions = self._list_companions(change, source)
         is_single = len(change.not_matched) == 1
-        cases: list[str] = []
+        conditions: list[str] = []
         plans: list[WritePlan] = []
         values: list[str] = []
         for action, clause in enumerate(change.not_matched):
@@ -480,8 +489,7 @@ class RowChangeRunner:
             plans.append(
                 replace(plan, load_id=target.load_id, folder=target.folder, sources=sources)
             )
-            condition = "true" if clause.condition is None else f"({clause.condition})"
-            cases.append(f"WHEN {condition} THEN {action}")
+            conditions.append("true" if clause.condition is None else f"({clause.condition})")
             if not is_single:
                 pairs = [
                     (name, f"CASE WHEN `{ACTION_COLUMN}` = {action} THEN {text} END")
@@ -492,14 +500,20 @@ class RowChangeRunner:
             ]
         # One query for all clauses, so that a condition such as rand() < 0.5 is evaluated once. Spark
         # calls Python functions for all rows of a CASE, so a single clause has a WHERE instead.
-        selected = ["0" if is_single else f"CASE {' '.join(cases)} END", *values]
-        selected[0] += f" AS `{ACTION_COLUMN}`"
+        cases = [f"WHEN {each} THEN {action}" for action, each in enumerate(conditions)]
+        action_text = "0" if is_single else f"CASE {' '.join(cases)} END"
+        selected = [f"{action_text} AS `{ACTION_COLUMN}`", *values]
         query = (
             f"SELECT {', '.join(selected)} FROM {change.source} AS {change.source_alias} "
             f"LEFT ANTI JOIN {'.'.join(TARGET_PARTS)} AS {change.alias} ON ({change.condition})"
         )
         if is_single:
-            query += f" WHERE {condition}"
+            query += f" WHERE {conditions[0]}"
+            # Never run. Without columns beside it, an aggregate would insert one row.
+            beside = ", ".join([f"{change.source_alias}.*", *values])
+            self._run(
+                change, f"SELECT {beside} FROM {change.source} AS {change.source_alias}", source
+            )
         rows = encode_variants_as_json(self._run(change, query, source))
         outcomes = (
             rows.where(col(ACTION_COLUMN).isNotNull())
@@ -662,6 +676,7 @@ def _is_window(tokens: Sequence[SqlToken], index: int) -> bool:
     )
 
 
+_AGGREGATE_CONDITIONS = frozenset({"MISSING_GROUP_BY", "MISSING_AGGREGATION"})
 _GENERATORS = frozenset(
     [
         "EXPLODE",
