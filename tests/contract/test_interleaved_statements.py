@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 
 import pytest
 
 from fixtures.catalog import NAME, Client, World
 from snowmelt.catalog.objects import namespaces, tables
+from snowmelt.catalog.objects.failover_groups import GroupConflict
 from snowmelt.catalog.objects.renames_and_evolution import (
     EvolutionResult,
     evolve_table,
@@ -29,7 +31,7 @@ from snowmelt.errors import (
     TableNotFound,
 )
 from snowmelt.schema.types import TableName
-from support.interleaving import run_beside
+from support.interleaving import begin_beside, execute_inside, run_after, run_beside
 
 pytestmark = pytest.mark.postgres
 
@@ -211,6 +213,109 @@ def test_an_integration_that_was_replaced_meanwhile_is_altered(
     run(replacement)
     run_beside(world, replacement, partial(run, "ALTER INTEGRATION api SET ENABLED = FALSE"))
     assert ("ENABLED", False) in run("DESCRIBE INTEGRATION api").rows
+
+
+API = (
+    "CREATE OR REPLACE API INTEGRATION api API_PROVIDER = http"
+    " API_ALLOWED_PREFIXES = ('http://127.0.0.1/') ENABLED = TRUE"
+)
+
+
+@pytest.mark.parametrize("statement", [API, "ALTER INTEGRATION api SET ENABLED = FALSE"])
+def test_only_the_owner_changes_an_integration_that_was_replaced_meanwhile(
+    world: World, run: Callable[..., StatementResult], statement: str
+) -> None:
+    run("GRANT CREATE INTEGRATION ON ACCOUNT TO ROLE writer")
+    run(API, role="WRITER")
+
+    def replace() -> None:
+        run(API)
+        run("GRANT USAGE ON INTEGRATION api TO ROLE writer")
+
+    with world.database.writing() as connection:
+        # After the first look at the integration.
+        run_after(connection, "FROM api_integrations", replace)
+        with pytest.raises(PrivilegeMissing):
+            execute_inside(connection, statement, world.clock, role="WRITER")
+        connection.rollback()
+    assert ("ENABLED", True) in run("DESCRIBE INTEGRATION api").rows
+    assert [row[-1] for row in run("SHOW INTEGRATIONS").rows] == ["ACCOUNTADMIN"]
+
+
+def test_an_integration_that_was_dropped_meanwhile_is_created(
+    world: World, run: Callable[..., StatementResult]
+) -> None:
+    run(API)
+    done = run_beside(world, "DROP INTEGRATION api", partial(run, API))
+    assert done.message == "API integration API created."
+
+
+def test_only_the_owner_alters_a_function_that_was_replaced_meanwhile(
+    world: World, run: Callable[..., StatementResult], function: str
+) -> None:
+    for grant in (
+        "USAGE ON DATABASE db",
+        "USAGE ON SCHEMA db.public",
+        "OWNERSHIP ON FUNCTION f(NUMBER)",
+    ):
+        run(f"GRANT {grant} TO ROLE writer")
+
+    def replace() -> None:
+        run(function)
+        run("GRANT USAGE ON FUNCTION f(NUMBER) TO ROLE writer")
+
+    with world.database.writing() as connection:
+        run_after(connection, "FROM external_functions", replace)
+        statement = "ALTER FUNCTION f(NUMBER) SET COMMENT = 'mine'"
+        with pytest.raises(PrivilegeMissing):
+            execute_inside(connection, statement, world.clock, role="WRITER")
+        connection.rollback()
+
+
+@pytest.mark.parametrize("name", ["first", "second"])
+def test_only_one_failover_group_is_created(
+    world: World, run: Callable[..., StatementResult], name: str
+) -> None:
+    creation = "CREATE FAILOVER GROUP IF NOT EXISTS {} ALLOWED_ACCOUNTS = other"
+    beside = partial(begin_beside, world.database, partial(run, creation.format(name)))
+    begun: list[Future[StatementResult]] = []
+    with world.database.writing() as connection:
+        # After it has found no group.
+        run_after(connection, "FROM failover_groups", lambda: begun.append(beside()))
+        execute_inside(connection, creation.format("first"), world.clock)
+    if name == "first":
+        done = begun[0].result(60)
+        assert done.message == "Failover group FIRST already exists; nothing was done."
+    else:
+        with pytest.raises(GroupConflict):
+            begun[0].result(60)
+    assert [row[1] for row in run("SHOW FAILOVER GROUPS").rows] == ["FIRST"]
+
+
+@pytest.mark.usefixtures("function")
+def test_a_translator_that_was_replaced_meanwhile_is_used(
+    world: World, run: Callable[..., StatementResult]
+) -> None:
+    translator = (
+        "CREATE OR REPLACE FUNCTION tr(event OBJECT) RETURNS OBJECT LANGUAGE JAVASCRIPT AS "
+        "'return event'"
+    )
+    run(translator)
+    run("CREATE SCHEMA db.other")
+    for statement in (
+        (
+            "CREATE EXTERNAL FUNCTION db.other.g(x NUMBER) RETURNS NUMBER API_INTEGRATION = api"
+            " REQUEST_TRANSLATOR = db.public.tr AS 'http://127.0.0.1/f'"
+        ),
+        "ALTER FUNCTION db.other.g(NUMBER) SET RESPONSE_TRANSLATOR = db.public.tr",
+    ):
+        run_beside(world, translator, partial(run, statement))
+    with pytest.raises(NotFound):
+        run_beside(
+            world,
+            "DROP FUNCTION f(NUMBER)",
+            partial(run, "ALTER FUNCTION f(NUMBER) SET REQUEST_TRANSLATOR = tr"),
+        )
 
 
 def test_a_table_that_was_replaced_meanwhile_is_altered(

@@ -131,6 +131,38 @@ def test_a_path_is_not_a_key_with_dots(copying: Copying, size: int) -> None:
     assert found == {number: expected[number % 5] for number in range(5 * size)}
 
 
+@pytest.mark.parametrize("cast", ["", "::VARIANT"])
+def test_a_field_is_stored_in_a_variant_as_it_is(copying: Copying, cast: str) -> None:
+    copying.sql("CREATE TABLE documents (n NUMBER, v VARIANT, a ARRAY)")
+    lines = [
+        '{"n":1,"d":{"v":"1"},"a":[1.0]}',
+        '{"n":2,"d":{"v":1.50}}',
+        '{"n":3,"d":{"v":"x"},"a":[]}',
+        '{"n":4,"d":{"v":{"k":-0.0}}}',
+        '{"n":5,"d":{"v":"[true]"}}',
+        '{"n":6,"d":{"v":null}}',
+    ]
+    copying.file("a.json", "\n".join(lines))
+    copying.copy(
+        f"COPY INTO documents FROM (SELECT $1:n{cast} AS n, t.$1:d.v{cast} AS v, $1:a FROM '{copying.folder}/a.json' t) "
+        "FILE_FORMAT = (TYPE = JSON)"
+    )
+    rows = copying.house.read(TableName("DEMO", "PUBLIC", "DOCUMENTS")).to_pylist()
+    assert [(int(row["N"]), row["V"], row["A"]) for row in rows] == [
+        (1, '"1"', "[1.0]"),
+        (2, "1.50", None),
+        (3, '"x"', "[]"),
+        (4, '{"k":-0.0}', None),
+        (5, '"[true]"', None),
+        (6, None, None),
+    ]
+    with pytest.raises(StatementError, match="cannot be used in other expressions"):
+        copying.copy(
+            f"COPY INTO documents FROM (SELECT $1:n, $1:d.v, length($1:d.v) FROM '{copying.folder}/a.json') "
+            "FILE_FORMAT = (TYPE = JSON)"
+        )
+
+
 def test_fields_within_a_column_of_parquet_are_refused() -> None:
     text = "COPY INTO t FROM (SELECT $1:m.a FROM '/a/') FILE_FORMAT = (TYPE = PARQUET)"
     with pytest.raises(StatementError, match=r"\$1:m.a is not supported"):

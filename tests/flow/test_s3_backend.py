@@ -72,6 +72,8 @@ def test_a_bucket_elsewhere_is_read_and_written_through(front: S3Process, seawee
         "new",
         "was/there",
     ]
+    after_folder = client.list_objects_v2(Bucket="front", Delimiter="/", StartAfter="was/")
+    assert [each["Prefix"] for each in after_folder["CommonPrefixes"]] == ["was/"]
     wanted = [{"Key": key} for key in ("big", "copied", "new", "was/there", "none")]
     assert "Errors" not in client.delete_objects(Bucket="front", Delete={"Objects": wanted})
     assert "Contents" not in behind.list_objects_v2(Bucket="front")

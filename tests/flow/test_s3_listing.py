@@ -16,14 +16,17 @@ names = st.text("ab/é\x7f&<\\", min_size=1, max_size=6)
 _buckets = itertools.count()
 
 
-def model(keys: set[Any], prefix: str, after: Any, delimiter: Any) -> list[tuple[str, str]]:
+def model(
+    keys: set[Any], prefix: str, after: Any, delimiter: Any, *, is_key: bool = False
+) -> list[tuple[str, str]]:
+    """Return the entries of a listing. `after` may be a common prefix, unless `is_key` is true."""
     entries: dict[tuple[str, str], None] = {}
     for key in sorted(keys, key=lambda key: key.encode()):
         if not key.startswith(prefix) or key.encode() <= after.encode():
             continue
         at = key.find(delimiter, len(prefix)) if delimiter else -1
         entry = ("key", key) if at < 0 else ("group", key[: at + len(delimiter)])
-        if entry != ("group", after):
+        if is_key or entry != ("group", after):
             entries[entry] = None
     return list(entries)
 
@@ -63,7 +66,7 @@ def test_a_listing_is_the_sorted_keys_in_pages(
     pages = client.get_paginator("list_objects_v2").paginate(
         **given_query, StartAfter=after, **paging
     )
-    assert entries_of(pages) == expected
+    assert entries_of(pages) == model(keys, prefix, after, delimiter, is_key=True)
     pages = client.get_paginator("list_objects").paginate(**given_query, Marker=after, **paging)
     assert entries_of(pages) == expected
     pages = client.get_paginator("list_object_versions").paginate(
@@ -74,6 +77,25 @@ def test_a_listing_is_the_sorted_keys_in_pages(
         wanted = [{"Key": key} for key in keys]
         assert "Errors" not in client.delete_objects(Bucket=bucket, Delete={"Objects": wanted})
     client.delete_bucket(Bucket=bucket)
+
+
+def test_a_listing_after_a_key_has_the_common_prefix_with_later_keys(
+    s3: S3Process, bucket: str
+) -> None:
+    client = s3.client()
+    for key in ("a/1", "a/2", "b/", "c"):
+        client.put_object(Bucket=bucket, Key=key, Body=b"")
+
+    def list_after(after: str) -> list[tuple[str, str]]:
+        return entries_of([client.list_objects_v2(Bucket=bucket, Delimiter="/", StartAfter=after)])
+
+    assert list_after("a/") == [("group", "a/"), ("group", "b/"), ("key", "c")]
+    assert list_after("a/2") == [("group", "b/"), ("key", "c")]
+    assert list_after("b/") == [("key", "c")]
+    page = client.list_objects_v2(Bucket=bucket, Delimiter="/", MaxKeys=1, StartAfter="a/")
+    token = page["NextContinuationToken"]
+    page = client.list_objects_v2(Bucket=bucket, Delimiter="/", ContinuationToken=token)
+    assert entries_of([page]) == [("group", "b/"), ("key", "c")]
 
 
 def test_a_thousand_and_more_keys_come_in_pages(s3: S3Process, bucket: str) -> None:

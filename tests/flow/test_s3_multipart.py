@@ -144,6 +144,12 @@ def test_checksums_of_parts_become_one_of_the_object(
     assert done[name] == expected
     head = client.head_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
     assert (head[name], head["ChecksumType"]) == (expected, kind)
+    # A copy is one part, so its checksum is of its bytes.
+    client.copy_object(Bucket=bucket, Key="copy", CopySource={"Bucket": bucket, "Key": "k"})
+    head = client.head_object(Bucket=bucket, Key="copy", ChecksumMode="ENABLED")
+    if kind == "COMPOSITE":
+        expected = base64.b64encode(hashlib.sha256(b"".join(data)).digest()).decode()
+    assert (head[name], head["ChecksumType"]) == (expected, "FULL_OBJECT")
 
 
 def test_parts_may_be_copied(client: Any, bucket: str, upload: Any) -> None:

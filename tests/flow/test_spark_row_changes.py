@@ -178,6 +178,44 @@ def test_a_condition_is_evaluated_once_for_each_row(lake: Any, table: str) -> No
         assert row in (changed, expected([at])[at])
 
 
+def test_a_condition_of_a_merge_is_evaluated_once_for_all_insertions(lake: Any, table: str) -> None:
+    done = lake.sql(
+        "MERGE INTO demo.public.t USING (SELECT id AS k FROM range(400)) AS s ON t.id = s.k "
+        "WHEN NOT MATCHED AND rand() < 0.5 THEN INSERT (id, name) VALUES (s.k, 'a') "
+        "WHEN NOT MATCHED AND s.k < 300 THEN INSERT (price, id, doc) VALUES (2, s.k, parse_json('[1]')) "
+        "WHEN NOT MATCHED THEN INSERT (id, name) VALUES (s.k, NULL)"
+    )
+    assert counts(done) == (400, 0, 0)
+    found = rows(lake)
+    assert set(found) == set(range(400))
+    for at, row in found.items():
+        assert row in (("a", None), (None, Decimal(2)) if at < 300 else (None, None))
+    assert 100 < sum(row == ("a", None) for row in found.values()) < 300
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_insertions_of_a_merge_may_have_nested_queries(lake: Any, table: str, count: int) -> None:
+    fill(lake, 0, 3)
+    other = "" if count == 1 else "WHEN NOT MATCHED AND s.k = 9 THEN INSERT (id) VALUES (s.k) "
+    lake.sql(
+        f"MERGE INTO demo.public.t USING (SELECT id AS k FROM range(10)) AS s ON t.id = s.k {other}"
+        "WHEN NOT MATCHED AND (EXISTS (SELECT 1 FROM demo.public.t AS x WHERE x.id = s.k - 3) OR s.k IN "
+        "(SELECT max(id) + 5 FROM demo.public.t)) AND k <> 4 THEN INSERT (id, name) VALUES (s.k, "
+        "(SELECT max(name) FROM demo.public.t))"
+    )
+    found = {at: name for at, (name, _) in rows(lake).items() if at > 2}
+    assert found == {3: "n2", 5: "n2", 7: "n2", **({9: None} if count == 2 else {})}
+
+
+def test_an_insertion_of_a_merge_calls_python_only_for_its_rows(lake: Any, table: str) -> None:
+    lake.spark.udf.register("reciprocal", lambda number: str(1 // number), "string")
+    lake.sql(
+        "MERGE INTO demo.public.t USING (SELECT id AS k FROM range(3)) AS s ON t.id = s.k "
+        "WHEN NOT MATCHED AND s.k > 0 THEN INSERT (id, name) VALUES (s.k, reciprocal(s.k))"
+    )
+    assert {at: name for at, (name, _) in rows(lake).items()} == {1: "1", 2: "0"}
+
+
 def test_rows_that_arrive_during_a_merge_are_in_none_of_its_relations(
     lakehouse: Lakehouse, lake: Any, table: str
 ) -> None:
@@ -239,6 +277,95 @@ def test_values_of_columns_keep_nanoseconds_and_offsets(lake: Any, table: str) -
             lake.sql(f"UPDATE demo.public.copy SET n = {text}")
 
 
+def test_nanoseconds_are_kept_if_column_names_differ_only_in_case(lake: Any, table: str) -> None:
+    for name in ("origin", "copy"):
+        lake.sql(
+            f'CREATE TABLE demo.public.{name} (id INT, "a" TIMESTAMP_NTZ(9), A TIMESTAMP_NTZ(9), b TIME(9))'
+        )
+    times = "'2020-01-01T00:00:00.123456001', '2020-01-01T00:00:00.123456002', NULL"
+    lake.sql(f"INSERT INTO demo.public.origin VALUES (1, {times}), (2, {times})")
+    lake.sql("INSERT INTO demo.public.copy (id) VALUES (1)")
+
+    def read(name: str) -> list[tuple[Any, ...]]:
+        return list(map(tuple, lake.sql(f"SELECT * FROM demo.public.{name} ORDER BY id").collect()))
+
+    expected = read("origin")
+    assert expected[0][2:6:2] == (1, 2)
+    lake.sql(
+        "MERGE INTO demo.public.copy AS c USING demo.public.origin AS o ON c.id = o.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert read("copy") == expected
+    lake.sql("INSERT INTO demo.public.copy SELECT id + 2, o.a, A_3, b FROM demo.public.origin AS o")
+    assert [row[1:] for row in read("copy")] == [row[1:] for row in expected * 2]
+    lake.sql("UPDATE demo.public.copy SET `a` = A_3 WHERE id = 1")
+    lake.sql("UPDATE demo.public.copy AS c SET A = c.`a` WHERE id = 2")
+    assert [row[2:6:2] for row in read("copy")[:2]] == [(2, 2), (1, 1)]
+    lake.sql("CREATE TABLE demo.public.other (id INT, c TIMESTAMP_NTZ(9))")
+    lake.sql("INSERT INTO demo.public.other SELECT id, A_3 AS c FROM demo.public.origin")
+    assert {row[2] for row in read("other")} == {2}
+
+
+def test_columns_may_be_named_with_their_database_and_schema(lake: Any, table: str) -> None:
+    fill(lake, 0, 6)
+    lake.sql("CREATE TABLE demo.public.s (id INT, name VARCHAR)")
+    lake.sql("INSERT INTO demo.public.s VALUES (1, 'one'), (9, 'nine')")
+    assert counts(lake.sql("DELETE FROM demo.public.t WHERE demo.public.t.id = 0")) == (0, 0, 1)
+    lake.sql(
+        "UPDATE demo.public.t SET demo.public.t.name = upper(Demo.`PUBLIC`.t.name) WHERE public.t.id = 5 AND EXISTS "
+        "(SELECT 1 FROM demo.public.s WHERE demo.public.s.id = demo.public.t.id - 4)"
+    )
+    assert rows(lake).pop(5)[0] == "N5"
+    done = lake.sql(
+        "MERGE INTO demo.public.t USING demo.public.s ON demo.public.t.id = demo.public.s.id "
+        "WHEN MATCHED THEN UPDATE SET name = demo.public.s.name "
+        "WHEN NOT MATCHED THEN INSERT (id, name) VALUES (demo.public.s.id, s.name)"
+    )
+    assert counts(done) == (1, 1, 0)
+    assert {at: name for at, (name, _) in rows(lake).items()} == {
+        1: "one",
+        **{at: f"n{at}" for at in (2, 3, 4)},
+        5: "N5",
+        9: "nine",
+    }
+    with pytest.raises(ColumnNotFound):
+        lake.sql("DELETE FROM demo.public.t AS x WHERE demo.public.t.id = 1")
+
+
+def test_default_sets_a_column_to_its_default(lake: Any, table: str) -> None:
+    lake.sql(
+        "CREATE TABLE demo.public.d (id INT, n INT NOT NULL DEFAULT 7, at TIMESTAMP_TZ(9) DEFAULT "
+        "'2020-01-01 00:00:00.000000009 +02:00', now TIMESTAMP_LTZ DEFAULT CURRENT_TIMESTAMP, v VARCHAR)"
+    )
+    lake.sql("INSERT INTO demo.public.d (id, n, v) VALUES (1, 1, 'x'), (2, 2, 'y')")
+    lake.sql("UPDATE demo.public.d SET n = DEFAULT, at = default, v = DEFAULT WHERE id = 1")
+    lake.sql("UPDATE demo.public.d SET at = NULL, now = NULL WHERE id = 2")
+    lake.sql(
+        "MERGE INTO demo.public.d USING (SELECT * FROM VALUES (2, 'm'), (3, 'n') AS v(k, w)) AS s ON d.id = s.k "
+        "WHEN MATCHED THEN UPDATE SET n = DEFAULT, v = s.w, now = DEFAULT "
+        "WHEN NOT MATCHED THEN INSERT VALUES (s.k, DEFAULT, DEFAULT, NULL, DEFAULT)"
+    )
+    read = "SELECT id, n, cast(at AS STRING), `at$ns`, `at$tz`, now IS NULL, v FROM demo.public.d ORDER BY id"
+    default = ("2019-12-31 22:00:00", 9, 120)
+    assert list(map(tuple, lake.sql(read).collect())) == [
+        (1, 7, *default, False, None),
+        (2, 7, None, None, None, False, "m"),
+        (3, 7, *default, True, None),
+    ]
+    fill(lake, 0, 1)
+    with pytest.raises(LoadRefused, match="NOT NULL"):
+        lake.sql("UPDATE demo.public.t SET id = DEFAULT")
+
+
+def test_a_nested_query_may_have_window_functions(lake: Any, table: str) -> None:
+    fill(lake, 0, 4)
+    lake.sql(
+        "DELETE FROM demo.public.t WHERE id IN (SELECT id FROM (SELECT id, row_number() OVER (ORDER BY id DESC) AS n "
+        "FROM demo.public.t) AS x WHERE n > 1)"
+    )
+    assert rows(lake) == expected([3])
+
+
 def test_a_row_that_matches_twice_is_refused(lake: Any, table: str) -> None:
     fill(lake, 0, 2)
     with pytest.raises(LoadRefused, match="matches more than one row of the source"):
@@ -266,6 +393,33 @@ def test_a_row_that_matches_twice_is_refused(lake: Any, table: str) -> None:
             "write the columns",
         ),
         ("UPDATE demo.public.t SET id = hash(1, t.*)", StatementError, "write the columns"),
+        (
+            "UPDATE demo.public.t SET price = row_number() OVER (ORDER BY id) WHERE id = 1",
+            StatementError,
+            "A window function in an expression",
+        ),
+        (
+            "DELETE FROM demo.public.t WHERE lag(id) IGNORE NULLS OVER (ORDER BY id) = 0",
+            StatementError,
+            "A window function in an expression",
+        ),
+        (
+            (
+                "MERGE INTO demo.public.t USING (SELECT 9 AS k) AS s ON t.id = s.k "
+                "WHEN NOT MATCHED THEN INSERT (id) VALUES (explode(array(7, 8)))"
+            ),
+            StatementError,
+            "explode returns several rows",
+        ),
+        ("UPDATE demo.public.t SET price = max(id)", StatementError, "An aggregate function"),
+        (
+            (
+                "MERGE INTO demo.public.t USING (SELECT * FROM VALUES (8), (9) AS v(k)) AS s ON t.id = s.k "
+                "WHEN NOT MATCHED THEN INSERT (id, price) VALUES (7, count(*))"
+            ),
+            StatementError,
+            "An aggregate function",
+        ),
         ("DELETE FROM demo.public.t WHERE", StatementError, "An expression is missing"),
         ("DELETE FROM demo.public.nothing", TableNotFound, "NOTHING"),
         (

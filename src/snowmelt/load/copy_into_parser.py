@@ -225,6 +225,11 @@ class _SelectionParser:
             depth -= is_symbol and token.text == ")"
             if is_symbol and token.text == "$":
                 parts.append(self._parse_field())
+                cast = [cursor.current.text, cursor.peek().text]
+                if len(parts) == 1 and cast == ["::", "VARIANT"]:
+                    # A field is a VARIANT already. It may be stored in any column.
+                    cursor.advance()
+                    cursor.advance()
             elif token.kind is TokenKind.WORD and cursor.peek().text == ".":
                 # Skip the alias of the location and the dot.
                 cursor.advance()

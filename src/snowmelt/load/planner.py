@@ -42,9 +42,11 @@ from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.load.udx.worker_process import run_isolated
 from snowmelt.schema.types import (
     MAX_TEXT_BYTES,
+    SEMI_STRUCTURED_TYPES,
     Column,
     LogicalType,
     TableSchema,
+    quote_name,
     to_display_name,
 )
 from snowmelt.storage.overwrite_protection import file_identity
@@ -384,7 +386,8 @@ def _resolve_selection(
         )
     place = statement.table.position
     fields = (
-        Column(name, LogicalType.TEXT, 1, length=MAX_TEXT_BYTES, byte_length=MAX_TEXT_BYTES)
+        _find_document_column(name, names, selection, table)
+        or Column(name, LogicalType.TEXT, 1, length=MAX_TEXT_BYTES, byte_length=MAX_TEXT_BYTES)
         for name in selection.fields
     )
     items: tuple[ColumnListItem, ...] = (
@@ -395,6 +398,40 @@ def _resolve_selection(
         ),
     )
     return _resolve_columns(replace(statement, selection=None, items=items), table, started_at)
+
+
+def _find_document_column(
+    field: str, names: Sequence[str], selection: CopySelection, table: TableSchema
+) -> Column | None:
+    """Return the column to parse for a field that is stored whole in a column of documents.
+
+    As text, the string "1" would become the number 1.
+
+    Raises:
+        StatementError: If other expressions need the field as text, or columns have other types.
+    """
+    quoted = quote_name(field)
+    found: Column | None = None
+    users = [(name, *each) for name, each in zip(names, selection.expressions, strict=False)]
+    for name, sql, _ in users:
+        column = table.column(name)
+        if sql == quoted and column is not None and column.kind in SEMI_STRUCTURED_TYPES:
+            found = replace(column, name=field, ordinal=1, default=None)
+    if found is None or field.startswith("$"):
+        return None
+    for name, sql, at in users:
+        column = table.column(name)
+        if quoted in sql and (
+            sql != quoted
+            or column is None
+            or replace(column, name=field, ordinal=1, default=None) != found
+        ):
+            raise _make_statement_error(
+                at,
+                f"A field that is stored in a column of type {found.sql_type} cannot be used in other "
+                "expressions or types. Load it once",
+            )
+    return found
 
 
 def _make_statement_error(position: SourcePosition, reason: str) -> StatementError:

@@ -22,7 +22,7 @@ from snowmelt.catalog.security.encryption_keys import KeyRing, open_or_create_ke
 from snowmelt.catalog.views.activity import ActivityMonitor
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.config import Settings
-from snowmelt.errors import NotFound
+from snowmelt.errors import AlreadyExists, NotFound, TransactionConflict
 from snowmelt.ingest.channel_write_batcher import WriteBatcher
 from snowmelt.ingest.channels import ChannelService
 from snowmelt.ingest.decoder_pool import BlobDecoderPool
@@ -395,15 +395,22 @@ async def _handle_not_found(request: Request, error: Exception) -> Response:
 def _ensure_dev_user(database: Database, clock: Clock) -> str:
     """Create the user for requests without a token. It has no key."""
     _log.warning("--dev: requests without a token have all privileges")
+    try:
+        _create_dev_user(database, clock)
+    except (AlreadyExists, TransactionConflict):  # Another service, which starts too, created it.
+        _create_dev_user(database, clock)
+    return DEV_USER
+
+
+def _create_dev_user(database: Database, clock: Clock) -> None:
     with database.writing() as connection:
         try:
             access_control.find_user(connection, DEV_USER)
         except NotFound:
             if not failover_groups.is_writable(connection):
                 # A secondary has the users of its primary.
-                return DEV_USER
+                return
             access_control.create_user(
                 connection, DEV_USER, default_role=ACCOUNTADMIN, now=clock.now()
             )
             access_control.grant_role(connection, ACCOUNTADMIN, DEV_USER)
-    return DEV_USER

@@ -42,6 +42,7 @@ def make_class_archive() -> Path | None:
         RemoteError: If Spark failed. The error contains its last lines.
     """
     archive = find_class_archive()
+    _delete_abandoned_folders(archive.parent)
     java = find_system_java() or find_packaged_java()
     # A folder tells when its files were installed. Files have times of their package, or share an inode
     # with other environments.
@@ -50,12 +51,6 @@ def make_class_archive() -> Path | None:
     if archive.exists() and archive.stat().st_mtime > installed_at:
         return None
     archive.parent.mkdir(parents=True, exist_ok=True)
-    for left in archive.parent.glob(f"{_FOLDER_PREFIX}*"):
-        # Of a process that was killed, or of one that runs.
-        with contextlib.suppress(FileNotFoundError):
-            age_s = SystemClock().now().timestamp() - left.stat().st_mtime
-            if age_s > _TIMEOUT_S:
-                shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_FOLDER_PREFIX, dir=archive.parent) as folder:
         made = Path(folder) / archive.name
         command = [sys.executable, "-m", "snowmelt.spark.class_archive", str(made)]
@@ -67,6 +62,15 @@ def make_class_archive() -> Path | None:
             raise RemoteError(f"Spark made no archive of its classes. Its last lines:\n{last}")
         made.replace(archive)
     return archive
+
+
+def _delete_abandoned_folders(parent: Path) -> None:
+    """Delete the folders of processes that were killed. Those of running processes are younger."""
+    for folder in parent.glob(f"{_FOLDER_PREFIX}*"):
+        with contextlib.suppress(FileNotFoundError):
+            age_s = SystemClock().now().timestamp() - folder.stat().st_mtime
+            if age_s > _TIMEOUT_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _record(archive: Path) -> None:

@@ -6,6 +6,7 @@ parts. A copied value keeps them only if the companions are copied too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -38,9 +39,7 @@ class CompanionValues:
                 backticks.
         """
         self._schema = schema
-        self._readable = {
-            alias.lower(): {name.lower() for name in names} for alias, names in readable.items()
-        }
+        self._readable = {alias.lower(): map_companions(names) for alias, names in readable.items()}
 
     def find_values(self, values: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
         """Return the companions to set together with these columns, as names and expressions.
@@ -54,30 +53,65 @@ class CompanionValues:
             for field in native_fields(column)[1:] if column is not None else ():
                 suffix = field.name.removeprefix(name)
                 tokens = tokenize(text, SqlRules.SPARK)
-                lossy = [run for run in _list_names(tokens) if self._has_companion(run, suffix)]
+                named = ((run, self._find_companion(run, suffix)) for run in _list_names(tokens))
+                lossy = [(run, companion) for run, companion in named if companion is not None]
                 if not lossy:
                     continue
-                *qualifier, last = lossy[0]
-                if len(tokens) != 2 * len(lossy[0]):
+                [(run, companion), *_] = lossy
+                *qualifier, last = run
+                if len(tokens) != 2 * len(run):
                     part = "its nanoseconds" if suffix == "$ns" else "its offset"
                     reason = (
                         f"The value of {column.display_name if column else name} is computed from "
                         f"{last.source_text}, which would lose {part}. Set the column to another column, or to text"
                     )
                     raise StatementError(f"{reason}.", reason=reason)
-                parts = [*map(quote_name_token, qualifier), quote_identifier(last.text + suffix)]
+                parts = [*map(quote_name_token, qualifier), quote_identifier(companion)]
                 found.append((field.name, ".".join(parts)))
         return found
 
-    def _has_companion(self, run: Sequence[SqlToken], suffix: str) -> bool:
-        name = (run[-1].text + suffix).lower()
+    def _find_companion(self, run: Sequence[SqlToken], suffix: str) -> str | None:
         alias = quote_name_token(run[-2]).lower() if len(run) > 1 else ""
         known = self._readable.get(alias)
-        return (
-            name in known
-            if known is not None
-            else any(name in each for each in self._readable.values())
-        )
+        relations = self._readable.values() if known is None else [known]
+        found = [each.get((run[-1].text.lower(), suffix)) for each in relations]
+        return next((each for each in found if each is not None), None)
+
+
+def map_companions(names: Sequence[str]) -> dict[tuple[str, str], str]:
+    """Map columns of a relation, in lower case, and suffixes of companions to the companions.
+
+    Companions follow their column in the relation of a table. If column names differ only in case, both
+    may end in an ordinal: `A_3` and `A$ns_3` (`list_visible_columns`). In other relations, the name of a
+    companion is that of its column and the suffix.
+    """
+    found: dict[tuple[str, str], str] = {}
+    claimed: set[str] = set()
+    column = ""
+    for name in names:
+        base, suffix = _split_companion(name)
+        if not suffix:
+            column = name.lower()
+        elif _ORDINALS.fullmatch(column, len(base)) and column.startswith(base.lower()):
+            found[column, suffix] = name
+            claimed.add(name.lower())
+    for name in names:
+        base, suffix = _split_companion(name)
+        if suffix and name.lower() == (base + suffix).lower() not in claimed:
+            found.setdefault((base.lower(), suffix), name)
+    return found
+
+
+def _split_companion(name: str) -> tuple[str, str]:
+    """Return the name of a companion without suffix and ordinals, and the suffix, or empty strings."""
+    match = _COMPANION_NAME.fullmatch(name)
+    return (match["base"], match["suffix"].lower()) if match is not None else ("", "")
+
+
+_COMPANION_NAME = re.compile(
+    r"(?P<base>.*)(?P<suffix>\$(?:ns|tz))(?:_\d+)*", re.DOTALL | re.IGNORECASE
+)
+_ORDINALS = re.compile(r"(?:_\d+)*")
 
 
 def add_companions(
@@ -111,29 +145,40 @@ def add_companions(
     cursor.skip_until("GROUP", "HAVING", "UNION", "INTERSECT", "EXCEPT", "MINUS")
     if not is_at_end(cursor):
         return None
-    candidates = [
-        (field.name, name)
+    copied = [
+        (field.name, field.name.removeprefix(column.name), run)
         for item, column in zip(items, columns, strict=True)
+        if (run := _read_column_item(item))
         for field in native_fields(column)[1:]
-        if (name := _find_companion(item, field.name.removeprefix(column.name))) is not None
     ]
-
-    def build(chosen: Sequence[tuple[str, str]]) -> tuple[DataFrame, list[str]] | None:
-        # The companions come last, so that ORDER BY still finds its columns by position.
-        texts = [*items, *(text for _, text in chosen)]
-        names = [*(column.name for column in columns), *(name for name, _ in chosen)]
-        try:
-            return find_frame(f"SELECT {', '.join(texts)} {rest}"), names
-        except UserError:
-            return None
-
-    if not candidates:
+    companions: list[str] = []
+    names = [column.name for column in columns]
+    for qualifier in dict.fromkeys(_quote_qualifier(run) for _, _, run in copied):
+        known = map_companions(_list_columns(qualifier, items, rest, find_frame))
+        for name, suffix, run in copied:
+            companion = known.get((run[-1].text.lower(), suffix))
+            if _quote_qualifier(run) == qualifier and companion is not None:
+                companions.append(qualifier + quote_identifier(companion))
+                names.append(name)
+    if not companions:
         return None
-    every = build(candidates)
-    if every is not None:
-        return every
-    found = [each for each in candidates if build([each]) is not None]
-    return build(found) if found else None
+    # The companions come last, so that ORDER BY still finds its columns by position.
+    return find_frame(f"SELECT {', '.join([*items, *companions])} {rest}"), names
+
+
+def _list_columns(
+    qualifier: str, items: Sequence[str], rest: str, find_frame: Callable[[str], DataFrame]
+) -> list[str]:
+    """Return the names of the columns that a qualifier such as "`s`." has, or of all columns."""
+    try:
+        every = find_frame(f"SELECT {', '.join(items)}, {qualifier}* {rest}").columns
+    except UserError:  # For example, the qualifier is a column of OBJECTs.
+        return []
+    return every[len(items) :]
+
+
+def _quote_qualifier(run: Sequence[SqlToken]) -> str:
+    return "".join(f"{quote_name_token(part)}." for part in run[:-1])
 
 
 def _read_item(cursor: SparkCursor) -> str:
@@ -146,17 +191,16 @@ def _read_item(cursor: SparkCursor) -> str:
     return cursor.source_between(first, cursor.previous)
 
 
-def _find_companion(item: str, suffix: str) -> str | None:
-    """Return the name of the companion of an item that is a column, with or without an alias."""
+def _read_column_item(item: str) -> list[SqlToken]:
+    """Return the name of an item that is a column, with or without an alias, or an empty list."""
     tokens = tokenize(item, SqlRules.SPARK)
     run = read_dotted_name(tokens, 0)
     others = tokens[max(2 * len(run) - 1, 0) : -1]
     if others and others[0].unquoted == "AS":
         others = others[1:]
-    if not run or len(others) > 1 or any(each.kind not in NAME_KINDS for each in others):
-        return None
-    *qualifier, last = run
-    return ".".join([*map(quote_name_token, qualifier), quote_identifier(last.text + suffix)])
+    if len(others) > 1 or any(each.kind not in NAME_KINDS for each in others):
+        return []
+    return run
 
 
 def _list_names(tokens: Sequence[SqlToken]) -> Iterator[list[SqlToken]]:

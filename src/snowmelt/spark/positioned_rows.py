@@ -22,6 +22,7 @@ from snowmelt.errors import LoadRefused
 from snowmelt.loaders.arrow_conversion import cast_column, supply_companion
 from snowmelt.loaders.row_and_reject_files import FileSpool, RowSpool
 from snowmelt.schema.conversion.arrow_to_python import parse_arrow_zone
+from snowmelt.schema.conversion.default_values import make_default_native_arrays
 from snowmelt.schema.iceberg_table_form import native_fields, native_schema
 from snowmelt.schema.types import TableSchema
 from snowmelt.spark.datasource.write_task import WritePlan, decode_variant_columns
@@ -109,11 +110,11 @@ class RewritePlan:
     """Plan to rewrite files. Picklable.
 
     `assignments` maps the number of an action to the columns and companions that it sets, with the index of
-    each value. An action without an entry deletes the row.
+    each value, or None for the default of the column. An action without an entry deletes the row.
     """
 
     write: WritePlan
-    assignments: Mapping[int, Mapping[str, int]]
+    assignments: Mapping[int, Mapping[str, int | None]]
     statement: str
 
 
@@ -179,11 +180,16 @@ def _convert_values(
             column = schema.column(name)
             if column is None:  # A companion: it is set together with its column.
                 continue
-            parts = cast_column(column, read(mask, at), zone)
             fields = native_fields(column)
+            if at is None:
+                now = plan.write.started_at
+                parts = make_default_native_arrays(column, int(mask.sum()), now)
+            else:
+                parts = cast_column(column, read(mask, at), zone)
             for place, field in enumerate(fields[1:], start=1):
-                if field.name in columns:
-                    given = read(mask, columns[field.name])
+                index = columns.get(field.name)
+                if index is not None:
+                    given = read(mask, index)
                     supply_companion(column, field.name, parts, place, given)
             found += [(field.name, mask, part) for field, part in zip(fields, parts, strict=True)]
     return found

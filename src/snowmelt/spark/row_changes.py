@@ -9,20 +9,25 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
+from snowmelt import failpoints
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.catalog.sql.cursor import is_at_end
 from snowmelt.catalog.sql.lexer import SqlRules, SqlToken, read_first_words, tokenize
 from snowmelt.clock import Clock
 from snowmelt.errors import LoadOvertaken, LoadRefused, ServiceBusy, StatementError
+from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName, TableSchema, to_display_name, to_internal_name
 from snowmelt.spark.companion_values import CompanionValues
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
@@ -31,12 +36,13 @@ from snowmelt.spark.datasource.write_commit import (
     resolve_write_target,
     run_as_load,
 )
-from snowmelt.spark.datasource.write_task import WritePlan, name_values_by_position
-from snowmelt.spark.insert_statements import (
-    encode_variants_as_json,
-    make_load_result,
-    write_rows,
+from snowmelt.spark.datasource.write_task import (
+    NativeRowWriter,
+    WritePlan,
+    WriteTaskResult,
+    name_values_by_position,
 )
+from snowmelt.spark.insert_statements import encode_variants_as_json, make_load_result
 from snowmelt.spark.positioned_rows import (
     ACTION_COLUMN,
     FILE_COLUMN,
@@ -335,13 +341,9 @@ class RowChangeRunner:
                 files += each.written
                 removed.add(each.path)
                 updated, deleted = updated + each.updated, deleted + each.deleted
-            for rows, names in self._list_insertions(change, source):
-                plan = self._resolve(change, names).plan
-                written = write_rows(
-                    replace(plan, load_id=target.plan.load_id, folder=target.plan.folder), rows
-                )
-                inserted += sum(each.rows for each in written)
-                files += [file for each in written for file in each.files]
+            for inserts in self._insert(change, source, target.plan):
+                inserted += inserts.rows
+                files += inserts.files
             to_path = open_warehouse(self._connection.warehouse).to_path
             changed = inserted + updated + deleted
             return make_load_result(files, changed, {to_path(path) for path in removed})
@@ -376,11 +378,13 @@ class RowChangeRunner:
             )
         schema = snapshot.table.schema
         words = {token.text.lower() for token in tokenize(change.text, SqlRules.SPARK)}
-        columns = [
-            each
-            for each in list_visible_columns(schema)
+        every = list_visible_columns(schema)
+        read = {
+            each.column.name
+            for each in every
             if not words.isdisjoint({each.name.lower(), each.column.name.lower()})
-        ]
+        }
+        columns = [each for each in every if each.column.name in read]
         paths = [file.path for file in snapshot.list_native_files()]
         cores = self._connection.cores
         frame = create_positioned_frame(self._spark, columns, paths, schema, cores)
@@ -388,8 +392,16 @@ class RowChangeRunner:
         migrated = replace(snapshot, up_to=snapshot.watermark, chunks=())
         return _Target(frame, schema, {change.table: migrated})
 
-    def _run(self, query: str, source: _Target) -> DataFrame:
-        return self._run_query(query, source.frame, source.snapshots)
+    def _run(self, change: RowChange, query: str, source: _Target) -> DataFrame:
+        try:
+            return self._run_query(_unqualify(change, query), source.frame, source.snapshots)
+        except AnalysisException as error:
+            if error.getCondition() not in _AGGREGATE_CONDITIONS:
+                raise
+            raise _make_error(
+                "An aggregate function in an expression of DELETE, UPDATE or MERGE: compute it in a nested query, "
+                "or in the source of a MERGE"
+            ) from error
 
     def _rewrite(self, change: RowChange, source: _Target, plan: WritePlan) -> list[RewrittenFile]:
         if not change.matched:
@@ -397,7 +409,7 @@ class RowChangeRunner:
         schema = source.schema
         cases: list[str] = []
         values: list[tuple[int, str]] = []
-        assignments: dict[int, dict[str, int]] = {}
+        assignments: dict[int, dict[str, int | None]] = {}
         companions = self._list_companions(change, source)
         for action, clause in enumerate(change.matched):
             condition = "true" if clause.condition is None else f"({clause.condition})"
@@ -413,6 +425,7 @@ class RowChangeRunner:
                     raise _make_error(
                         f"Column {to_display_name(name)} does not exist in table {change.table}"
                     )
+            given = dict(_replace_defaults(given.items(), schema, assignments[action]))
             for name, text in (*given.items(), *companions.find_values(given.items())):
                 assignments[action][name] = len(values)
                 values.append((action, text))
@@ -435,7 +448,7 @@ class RowChangeRunner:
             ),
         ]
         query = f"SELECT {', '.join(selected)} FROM {relation}"
-        changes = encode_variants_as_json(self._run(query, source))
+        changes = encode_variants_as_json(self._run(change, query, source))
         plan_of_files = RewritePlan(plan, assignments, f"{change.kind} of table {change.table}")
         outcomes = (
             changes.where(col(ACTION_COLUMN).isNotNull())
@@ -446,12 +459,17 @@ class RowChangeRunner:
         # Safe to unpickle: written by `_rewrite_task`.
         return [pickle.loads(row.outcome) for row in outcomes]  # noqa: S301
 
-    def _list_insertions(
-        self, change: RowChange, source: _Target
-    ) -> Iterator[tuple[DataFrame, Sequence[str]]]:
-        earlier: list[str] = []
+    def _insert(
+        self, change: RowChange, source: _Target, target: WritePlan
+    ) -> list[WriteTaskResult]:
+        if not change.not_matched:
+            return []
         companions = self._list_companions(change, source)
-        for clause in change.not_matched:
+        is_single = len(change.not_matched) == 1
+        conditions: list[str] = []
+        plans: list[WritePlan] = []
+        values: list[str] = []
+        for action, clause in enumerate(change.not_matched):
             if clause.takes_all:
                 every = self._list_source_columns(change, source)
                 names: Sequence[str] = list(every)
@@ -463,24 +481,53 @@ class RowChangeRunner:
                 )
             if len(names) != len(texts):
                 raise _make_error(f"INSERT names {len(names)} columns and has {len(texts)} values")
-            added = companions.find_values(list(zip(names, texts, strict=True)))
-            names = [*names, *(name for name, _ in added)]
-            texts = [*texts, *(text for _, text in added)]
-            conditions = [f"NOT coalesce(({each}), false)" for each in earlier]
-            conditions.append("true" if clause.condition is None else f"({clause.condition})")
-            earlier.append(clause.condition or "true")
-            query = (
-                f"SELECT {', '.join(texts)} FROM {change.source} AS {change.source_alias} "
-                f"LEFT ANTI JOIN {'.'.join(TARGET_PARTS)} AS {change.alias} ON ({change.condition}) "
-                f"WHERE {' AND '.join(conditions)}"
+            pairs = _replace_defaults(zip(names, texts, strict=True), source.schema)
+            pairs += companions.find_values(pairs)
+            plan = self._resolve(change, [name for name, _ in pairs]).plan
+            first = len(values) + 1
+            sources = tuple(None if at is None else at + first for at in plan.sources)
+            plans.append(
+                replace(plan, load_id=target.load_id, folder=target.folder, sources=sources)
             )
-            yield self._run(query, source), names
+            conditions.append("true" if clause.condition is None else f"({clause.condition})")
+            if not is_single:
+                pairs = [
+                    (name, f"CASE WHEN `{ACTION_COLUMN}` = {action} THEN {text} END")
+                    for name, text in pairs
+                ]
+            values += [
+                f"{text} AS `{VALUE_PREFIX}{at}`" for at, (_, text) in enumerate(pairs, start=first)
+            ]
+        # One query for all clauses, so that a condition such as rand() < 0.5 is evaluated once. Spark
+        # calls Python functions for all rows of a CASE, so a single clause has a WHERE instead.
+        cases = [f"WHEN {each} THEN {action}" for action, each in enumerate(conditions)]
+        action_text = "0" if is_single else f"CASE {' '.join(cases)} END"
+        selected = [f"{action_text} AS `{ACTION_COLUMN}`", *values]
+        query = (
+            f"SELECT {', '.join(selected)} FROM {change.source} AS {change.source_alias} "
+            f"LEFT ANTI JOIN {'.'.join(TARGET_PARTS)} AS {change.alias} ON ({change.condition})"
+        )
+        if is_single:
+            query += f" WHERE {conditions[0]}"
+            # Never run. Without columns beside it, an aggregate would insert one row.
+            beside = ", ".join([f"{change.source_alias}.*", *values])
+            self._run(
+                change, f"SELECT {beside} FROM {change.source} AS {change.source_alias}", source
+            )
+        rows = encode_variants_as_json(self._run(change, query, source))
+        outcomes = (
+            rows.where(col(ACTION_COLUMN).isNotNull())
+            .mapInArrow(partial(_insert_task, plans), "outcome binary")
+            .collect()
+        )
+        # Safe to unpickle: written by `_insert_task`.
+        return [each for row in outcomes for each in pickle.loads(row.outcome)]  # noqa: S301
 
     def _list_companions(self, change: RowChange, source: _Target) -> CompanionValues:
         names = {change.alias: [each.name for each in list_visible_columns(source.schema)]}
         if change.source is not None and len(source.schema.columns) < len(names[change.alias]):
             query = f"SELECT * FROM {change.source} AS {change.source_alias}"
-            names[str(change.source_alias)] = self._run(query, source).columns
+            names[str(change.source_alias)] = self._run(change, query, source).columns
         return CompanionValues(source.schema, names)
 
     def _list_source_columns(self, change: RowChange, source: _Target) -> dict[str, str]:
@@ -490,7 +537,7 @@ class RowChangeRunner:
         if any(visible[name].name != name for name in names):
             # Spark finds names without case, so select between those that differ only in case.
             query = f"SELECT * FROM {change.source} AS {change.source_alias}"
-            given = set(self._run(query, source).columns)
+            given = set(self._run(change, query, source).columns)
             folded = Counter(name.lower() for name in names)
             for name in names:
                 if folded[name.lower()] == 1:
@@ -517,12 +564,34 @@ class RowChangeRunner:
         )
 
 
+def _replace_defaults(
+    values: Iterable[tuple[str, str]],
+    schema: TableSchema,
+    defaults: MutableMapping[str, int | None] | None = None,
+) -> list[tuple[str, str]]:
+    """Return values without DEFAULT: NULL for columns without a default, and nothing for the others.
+
+    Adds columns that get their default to `defaults`, with None.
+    """
+    kept = []
+    for name, text in values:
+        column = schema.column(name)
+        if text.upper() != "DEFAULT":
+            kept.append((name, text))
+        elif column is None or column.default is None:
+            kept.append((name, "NULL"))
+        elif defaults is not None:
+            defaults[name] = None
+    return kept
+
+
 def _check_names(change: RowChange, schema: TableSchema) -> None:
-    """Reject expressions in which Spark would read other columns than the statement means.
+    """Reject expressions in which Spark would read other columns or rows than the statement means.
 
     Raises:
-        StatementError: If an expression has `*` for columns of the table, or names a column that has
-            another name in Spark, because an earlier one differs from it only in case.
+        StatementError: If an expression has `*` for columns of the table, a window function, or a
+            function that returns several rows, or names a column that has another name in Spark,
+            because an earlier one differs from it only in case.
     """
     renamed = {
         each.native_name: each.name
@@ -539,6 +608,17 @@ def _check_names(change: RowChange, schema: TableSchema) -> None:
             is_of_target = len(run) < 2 or quote_name_token(run[-2]).lower() == change.alias.lower()
             if tokens[index].unquoted == "(" and tokens[after].unquoted in _QUERY_WORDS:
                 after = closings.get(index, index) + 1
+            elif _is_window(tokens, index):
+                # It would see all rows of the relation, not those that the statement chooses.
+                raise _make_error(
+                    "A window function in an expression of DELETE, UPDATE or MERGE: compute it in a nested query, or "
+                    "in the source of a MERGE"
+                )
+            elif len(run) == 1 and tokens[after].unquoted == "(" and run[0].unquoted in _GENERATORS:
+                raise _make_error(
+                    f"{run[0].source_text} returns several rows, which an expression of DELETE, UPDATE or MERGE cannot "
+                    "use: call it in a nested query, or in the source of a MERGE"
+                )
             elif _is_star(tokens, index, after, change.alias):
                 raise _make_error(
                     "* in an expression of DELETE, UPDATE or MERGE: write the columns of the table"
@@ -550,6 +630,27 @@ def _check_names(change: RowChange, schema: TableSchema) -> None:
                     f"{quote_identifier(renamed[run[-1].text])} for {name}, as queries do"
                 )
             index = after
+
+
+def _unqualify(change: RowChange, query: str) -> str:
+    """Return a query in which `demo.public.t.c` and `public.t.c` are `t.c`, for columns of the table."""
+    table = change.table
+    names = [part.lower() for part in (table.database, table.schema, table.table)]
+    if change.alias.lower() != quote_identifier(names[-1]):
+        return query
+    tokens = tokenize(query, SqlRules.SPARK)
+    pieces: list[str] = []
+    index = done = 0
+    while index < len(tokens):
+        run = read_dotted_name(tokens, index)
+        parts = [token.text.lower() for token in run]
+        for count in (2, 3):
+            if len(run) > count and parts != names and parts[:count] == names[-count:]:
+                pieces += [query[done : run[0].start_offset], change.alias]
+                done = run[count - 1].end_offset
+                break
+        index += max(2 * len(run) - 1, 1)
+    return "".join((*pieces, query[done:]))
 
 
 def _is_star(tokens: Sequence[SqlToken], index: int, after: int, alias: str) -> bool:
@@ -565,6 +666,29 @@ def _is_star(tokens: Sequence[SqlToken], index: int, after: int, alias: str) -> 
     )
 
 
+def _is_window(tokens: Sequence[SqlToken], index: int) -> bool:
+    """Return True if the token at `index` is the OVER of a window function."""
+    if tokens[index].unquoted != "OVER" or not index:
+        return False
+    following = tokens[index + 1]
+    return tokens[index - 1].unquoted in (")", "NULLS") and (
+        following.unquoted == "(" or following.kind in NAME_KINDS
+    )
+
+
+_AGGREGATE_CONDITIONS = frozenset({"MISSING_GROUP_BY", "MISSING_AGGREGATION"})
+_GENERATORS = frozenset(
+    [
+        "EXPLODE",
+        "EXPLODE_OUTER",
+        "POSEXPLODE",
+        "POSEXPLODE_OUTER",
+        "INLINE",
+        "INLINE_OUTER",
+        "STACK",
+        "JSON_TUPLE",
+    ]
+)
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE"})
 _MAX_MIGRATION_WAIT_S = 60.0
 _POLL_INTERVAL_S = 0.2
@@ -573,3 +697,20 @@ _POLL_INTERVAL_S = 0.2
 def _rewrite_task(plan: RewritePlan, changes: pa.Table) -> pa.Table:
     outcome = pickle.dumps(rewrite_file(plan, changes))
     return pa.table({"outcome": pa.array([outcome], pa.binary())})
+
+
+def _insert_task(
+    plans: Sequence[WritePlan], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Write the rows of each action by its plan. The first column of the batches is the action."""
+    writers = [NativeRowWriter(plan) for plan in plans]
+    try:
+        for batch in batches:
+            for action, writer in enumerate(writers):
+                writer.add(batch.filter(pc.equal(batch.column(0), action)))
+        outcome = pickle.dumps([writer.finish() for writer in writers])
+    finally:
+        for writer in writers:
+            writer.abort_current_file()
+    failpoints.hit_failpoint(Failpoint.LOAD_TASK)
+    yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], names=["outcome"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pyspark
@@ -33,6 +34,18 @@ def test_a_jvm_of_spark_takes_its_classes_from_the_archive() -> None:
     name = " org.apache.spark.deploy.SparkSubmit "
     loaded = next(line for line in done.stdout.splitlines() if name in line)
     assert loaded.endswith("source: shared objects file (top)")
+
+
+def test_the_folder_of_a_killed_process_is_deleted_although_there_is_an_archive() -> None:
+    make_class_archive()
+    parent = find_class_archive().parent
+    abandoned, young = (Path(tempfile.mkdtemp(prefix="making-", dir=parent)) for _ in range(2))
+    (abandoned / "rows").mkdir()
+    (abandoned / "rows" / "part.parquet").write_bytes(b"x")
+    os.utime(abandoned, (0, 0))
+    assert make_class_archive() is None
+    assert (abandoned.exists(), young.exists()) == (False, True), "a process may be using it"
+    young.rmdir()
 
 
 def test_the_archive_is_in_the_cache_folder_if_the_package_is_read_only(

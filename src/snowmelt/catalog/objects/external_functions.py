@@ -337,15 +337,18 @@ def find_translator(connection: sa.Connection, name: FunctionName) -> Translator
 
 
 def lock_translator(connection: sa.Connection, record: TranslatorRecord) -> None:
-    """Lock a translator against DROP and replacement until the transaction ends.
+    """Lock a translator, or the one that replaced it, against DROP until the transaction ends.
 
     Raises:
         NotFound: If it was dropped.
     """
     query = sa.select(_TRANSLATORS.c.translator_id).where(
-        _TRANSLATORS.c.translator_id == record.translator_id, _TRANSLATORS.c.dropped_at.is_(None)
+        _TRANSLATORS.c.schema_id == record.schema_id,
+        _TRANSLATORS.c.name == record.name.function,
+        _TRANSLATORS.c.dropped_at.is_(None),
     )
-    if connection.execute(query.with_for_update()).first() is None:
+    # The second statement sees the translator that replaced this one before the lock.
+    if all(connection.execute(query.with_for_update()).first() is None for _ in range(2)):
         raise NotFound(kind="Translator", name=str(record.name))
 
 
@@ -446,17 +449,17 @@ def create_api_integration(
     *,
     owner: str,
     now: dt.datetime,
-    replace: bool,
+    replaced: ApiIntegrationRecord | None,
 ) -> None:
-    """Create an integration. Functions that use a replaced integration then use the new one.
+    """Create an integration. `replaced` is the existing one, whose functions then use the new one.
 
     Raises:
-        AlreadyExists: If it exists and `replace` is false.
+        AlreadyExists: If another integration has the name.
     """
-    for there in list_api_integrations(connection, integration.name):
-        if not replace:
-            raise AlreadyExists(kind="API integration", name=to_display_name(integration.name))
-        _update(connection, _INTEGRATIONS, there.integration_id, dropped_at=now)
+    if replaced is not None:
+        _update(connection, _INTEGRATIONS, replaced.integration_id, dropped_at=now)
+    if list_api_integrations(connection, integration.name):
+        raise AlreadyExists(kind="API integration", name=to_display_name(integration.name))
     definition = integration.to_json().decode()
     connection.execute(
         sa.insert(_INTEGRATIONS).values(

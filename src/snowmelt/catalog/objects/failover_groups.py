@@ -176,6 +176,13 @@ def lock_group(connection: sa.Connection, name: str) -> FailoverGroup:
     return group
 
 
+def lock_creation(connection: sa.Connection) -> None:
+    """Wait for other transactions that create or drop a group, so that this one sees their group."""
+    if connection.dialect.name == "postgresql":
+        # Without a group there is no row to lock. On SQLite, no other writer runs.
+        connection.exec_driver_sql(f"LOCK TABLE {_GROUPS.name} IN SHARE ROW EXCLUSIVE MODE")
+
+
 def create_group(
     connection: sa.Connection,
     name: str,
@@ -194,6 +201,7 @@ def create_group(
     Raises:
         GroupConflict: If it already has a group, or a future follower has databases or buckets.
     """
+    lock_creation(connection)
     group = find_group(connection)
     if group is not None:
         raise GroupConflict(

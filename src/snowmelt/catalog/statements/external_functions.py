@@ -233,7 +233,10 @@ def _lock_owned_function(
     session.require_ownership("FUNCTION", record.function_id, record.display_signature)
     # Lock, so that concurrent changes of a function do not overwrite each other.
     find_namespace_ids(session.connection, record.name.database, record.name.schema, lock=True)
-    return session.find_function(overload)
+    # Another role may have replaced it before the lock.
+    record = session.find_function(overload)
+    session.require_ownership("FUNCTION", record.function_id, record.display_signature)
+    return record
 
 
 def _qualify_name(base_name: FunctionName, partial_name: ObjectName) -> FunctionName:
@@ -249,9 +252,10 @@ def _resolve_translator_name(
     """Return the full name of a translator that the role may use."""
     if name is None:
         return None
-    record = session.find_translator(_qualify_name(function, name))
-    external_functions.lock_translator(session.connection, record)
-    return str(record.name)
+    translator = _qualify_name(function, name)
+    external_functions.lock_translator(session.connection, session.find_translator(translator))
+    # Another role may have replaced it before the lock.
+    return str(session.find_translator(translator).name)
 
 
 def _check_integration(

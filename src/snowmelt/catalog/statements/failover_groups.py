@@ -73,6 +73,7 @@ class CreateGroup(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         session.require_administrator(f"CREATE {self.kind} GROUP")
         label = _label(self.kind, self.name)
+        failover_groups.lock_creation(session.connection)
         skip_if_exists(label, self.create_mode, exists=_exists(self.name, session))
         missing = {each.name for each in list_databases(session.connection)} - set(self.databases)
         if self.databases and missing:

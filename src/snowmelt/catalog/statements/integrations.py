@@ -9,6 +9,7 @@ the existing integration determines the kind at execution.
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -72,18 +73,20 @@ class CreateIntegration(Statement):
         label = f"API integration {shown}"
         there = external_functions.list_api_integrations(session.connection, name)
         skip_if_exists(label, self.create_mode, exists=bool(there))
-        is_replaced = bool(there) and self.create_mode is CreateMode.OR_REPLACE
-        if is_replaced:
+        replaced = None
+        if there and self.create_mode is CreateMode.OR_REPLACE:
             session.require_ownership("INTEGRATION", there[0].integration_id, shown)
+            with contextlib.suppress(NotFound):  # It was dropped meanwhile.
+                replaced = lock_owned_integration(session, name)
         self.integration.validate()
         external_functions.create_api_integration(
             session.connection,
             self.integration,
             owner=session.role,
             now=session.now,
-            replace=is_replaced,
+            replaced=replaced,
         )
-        return creation_result(label, replaced=is_replaced)
+        return creation_result(label, replaced=replaced is not None)
 
 
 class AlterIntegration(Statement):
@@ -149,11 +152,17 @@ def lock_owned_integration(session: StatementSession, name: str) -> ApiIntegrati
         NotFound: If the integration does not exist, or the role has no privilege on it.
         PrivilegeMissing: If another role owns it.
     """
-    record = session.find_api_integration(name)
-    session.require_ownership("INTEGRATION", record.integration_id, to_display_name(name))
+
+    def find() -> ApiIntegrationRecord:
+        record = session.find_api_integration(name)
+        session.require_ownership("INTEGRATION", record.integration_id, to_display_name(name))
+        return record
+
+    find()
     # Lock, so that concurrent changes of an integration do not overwrite each other.
     external_functions.lock_api_integration(session.connection, name)
-    return session.find_api_integration(name)
+    # Another role may have replaced it before the lock.
+    return find()
 
 
 class CreateSecurityIntegration(Statement):

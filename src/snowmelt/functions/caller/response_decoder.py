@@ -169,7 +169,8 @@ class ResponseDecoder:
                 )
             return DecodedResponse(values, reply.failures)
         except UnicodeEncodeError:
-            raise ResponseInvalid(reason="A string contains an unpaired surrogate") from None
+            row = next(at for at, text in enumerate(reply.values) if _has_surrogate(text))
+            raise ResponseInvalid(reason=f"Row {row}: the text has an unpaired surrogate") from None
         except (pa.ArrowException, OverflowError):
             raise ResponseInvalid(
                 reason=f"A value does not fit into {self._type.format_with_parameters()}"
@@ -244,6 +245,14 @@ class ResponseDecoder:
         # offset.
         column = pc.replace_substring_regex(column, r" ([+-][0-9:]+)$", r"\1")
         return self._floor_timestamps(column.cast(self._result_type))
+
+
+def _has_surrogate(value: object) -> bool:
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _check_year_range(column: pa.Array) -> pa.Array:

@@ -93,6 +93,12 @@ class RequestReader:
             for at, each in enumerate(arguments)
             if needs_conversion(each.type)
         ]
+        # The decoder verifies that these are integers, but not their digits.
+        self._full_integers = [
+            at
+            for at, each in enumerate(arguments)
+            if each.type.kind is LogicalType.FIXED and not needs_conversion(each.type)
+        ]
         self._item_getters = [itemgetter(at) for at in range(len(arguments) + 1)]
         types = [get_decoded_type(each.type) for each in arguments]
         # The declared decoder accepts NULL for these, because they are decoded as Any.
@@ -132,6 +138,8 @@ class RequestReader:
             numbers, *columns = ([*map(get, rows)] for get in self._item_getters)
             if numbers != make_row_numbers(count):
                 raise BatchInvalid(reason="its row numbers are not 0, 1, 2 and so on")
+            if not all(_fit_full_integers(columns[at]) for at in self._full_integers):
+                break
             for at, convert in self._converters:
                 columns[at] = self._convert_column(columns[at], convert, at)
             has_nulls = decoder is self._nullable_decoder or any(
@@ -177,6 +185,12 @@ class RequestReader:
             where = f"argument {argument_index + 1} of row {len(found)}"
             raise BatchInvalid(reason=f"{where}: {error}") from None
         return found
+
+
+def _fit_full_integers(values: Sequence[int | None]) -> bool:
+    """Return True if all values fit into NUMBER(38,0)."""
+    present = [value for value in values if value is not None]
+    return not present or (max(present) < _NUMBER_LIMIT and min(present) > -_NUMBER_LIMIT)
 
 
 def _make_decoder(types: Iterable[Any]) -> msgspec.json.Decoder[Any]:
@@ -243,6 +257,8 @@ class BatchResponse:
 
 
 def _describe_unwritable(error: Exception) -> RowFailure:
+    if isinstance(error, UnicodeEncodeError):
+        return RowFailure("WrongType", "the result: the text has an unpaired surrogate")
     return RowFailure("WrongType", f"the result cannot be written ({type(error).__name__})")
 
 
@@ -285,6 +301,7 @@ class ResponseWriter:
         for at, value in enumerate(values):
             try:
                 exact.serialize_json(value)
+                self._check_text(value)
             except (TypeError, ValueError, OverflowError, RecursionError) as error:
                 failures[at] = _describe_unwritable(error)
         return failures
@@ -294,8 +311,7 @@ class ResponseWriter:
             # A finite sum proves that no value is NaN or infinite.
             return math.isfinite(sum(value for value in values if value is not None))
         if self._is_full_integer and kinds == {int}:
-            present = [value for value in values if value is not None]
-            return bool(max(present) < _NUMBER_LIMIT and min(present) > -_NUMBER_LIMIT)
+            return _fit_full_integers(values)
         return False
 
     def encode_body(
@@ -305,13 +321,23 @@ class ResponseWriter:
 
         Raises:
             TypeError: If a VARIANT contains a value that JSON cannot represent.
-            ValueError: If a VARIANT contains a value that JSON cannot represent.
+            ValueError: If a VARIANT contains a value that JSON cannot represent, or a VARCHAR has an
+                unpaired surrogate.
         """
         numbers = make_row_numbers(len(values))
         reply: dict[str, object] = {"data": list(zip(numbers, values, strict=True))}
         if failures:
             reply["errors"] = [(at, each.code, each.message) for at, each in failures.items()]
-        return exact.serialize_json(reply)
+        body = exact.serialize_json(reply)
+        if b"\\ud" in body:  # An escaped surrogate, or text that looks like one.
+            for value in values:
+                self._check_text(value)
+        return body
+
+    def _check_text(self, value: object) -> None:
+        """Raise a UnicodeEncodeError if a VARCHAR has an unpaired surrogate, which no caller can store."""
+        if self._kind is LogicalType.TEXT and isinstance(value, str):
+            value.encode()
 
 
 class _VerbatimRows(msgspec.Struct):

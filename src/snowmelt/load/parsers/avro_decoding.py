@@ -66,15 +66,28 @@ def _read_decimal(data: bytes, schema: Any, _: Any = None) -> Decimal:
     return unscaled.scaleb(-schema.get("scale", 0), _EXACT)
 
 
-def _read_time_millis(data: int, schema: Any, _: Any = None) -> dt.time:
+class InvalidTimeOfDay:
+    """A time of day that is negative, or 24 hours or more. No column accepts it.
+
+    It rejects its record. An exception would end the file. It is no dataclass, which has a JSON form.
+    """
+
+    def __init__(self, microseconds: int) -> None:
+        """Keep the count, for the text of the record."""
+        self._microseconds = microseconds
+
+    def __repr__(self) -> str:
+        """Return the count, with the type."""
+        return f"InvalidTimeOfDay({self._microseconds} us)"
+
+
+def _read_time_millis(data: int, schema: Any, _: Any = None) -> dt.time | InvalidTimeOfDay:
     return _read_time_micros(data * 1000, schema)
 
 
-def _read_time_micros(data: int, schema: Any, _: Any = None) -> dt.time:
+def _read_time_micros(data: int, _schema: Any, _: Any = None) -> dt.time | InvalidTimeOfDay:
     if not 0 <= data < _DAY_US:
-        raise ValueError(
-            f"{schema['logicalType']}: {data} microseconds are not a time of day; expected 0 to 86,399,999,999"
-        )
+        return InvalidTimeOfDay(data)
     return (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=data)).time()
 
 

@@ -45,6 +45,11 @@ if TYPE_CHECKING:
 # Approximate size of a batch of messages.
 _BATCH_BYTES = 1 << 20
 _OFFSET_BYTES = 4
+_OPENING, _CLOSING = ord("["), ord("]")
+_DEPTH_CHANGES = {_OPENING: 1, _CLOSING: -1}
+# Bytes between records that are searched by columns. Longer gaps are searched one by one.
+_MAX_SCANNED_GAP = 32
+_NESTED_RECORD = "it is in an array of an array; records may be in one array"
 
 
 class JsonParser:
@@ -107,6 +112,8 @@ class _JsonBlockParser:
         self._ends_with_lines = terminator in {b"", b"\n"}
         self._has_terminator = bool(terminator)
         self._framer = JsonFramer(terminator, decoder.documents, max_record)
+        # Number of arrays that are open before the next record.
+        self._open_arrays = 0
 
     def parse(self, data: bytes, offset: int, *, is_last: bool) -> tuple[ParsedBatch | None, int]:
         """Return the parsed complete records, and the number of bytes consumed."""
@@ -150,11 +157,31 @@ class _JsonBlockParser:
                     problems[count] = framed.problem
                 bounds.append(np.array([[framed.start], [framed.end]]))
                 count += 1
+        bounds.append(np.array([[at], [at]]))  # What separates the last record from the next.
+        starts, ends = np.concatenate(bounds, axis=1)
+        if not self._has_terminator:
+            self._find_nested_records(padded, starts, ends, problems)
         if not count:
             return None, at
-        starts, ends = np.concatenate(bounds, axis=1)
+        starts, ends = starts[:-1], ends[:-1]
         records = JsonRecords(padded, starts, ends)
         return self._decoder.parse_records(records, offset, problems), at
+
+    def _find_nested_records(
+        self, data: np.ndarray, starts: Places, ends: Places, problems: dict[int, str]
+    ) -> None:
+        """Add a problem for each record in an array of an array. The last record is empty."""
+        before = np.concatenate([[0], ends[:-1]])
+        marked = sorted({*_find_brackets(data, before, starts), *problems, len(starts) - 1})
+        for index, following in zip(marked, [*marked[1:], len(starts)], strict=True):
+            for byte in data[before[index] : starts[index]].tobytes():
+                self._open_arrays = max(self._open_arrays + _DEPTH_CHANGES.get(byte, 0), 0)
+            if index in problems:
+                # It may contain the brackets that close its arrays.
+                self._open_arrays = 0
+            elif self._open_arrays > 1:
+                last = min(following, len(starts) - 1)
+                problems |= dict.fromkeys(range(index, last), _NESTED_RECORD)
 
     def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
         """Return a batch that consists of one rejected record."""
@@ -266,6 +293,18 @@ class _JsonRecordDecoder:
                     values.append(value)
                 owners.append(index)
         return columns, owners
+
+
+def _find_brackets(data: np.ndarray, starts: Places, ends: Places) -> list[int]:
+    """Return the indexes of the ranges that contain a square bracket."""
+    lengths = ends - starts
+    found = lengths > _MAX_SCANNED_GAP
+    for at in range(min(int(lengths.max(initial=0)), _MAX_SCANNED_GAP)):
+        wide = np.flatnonzero(lengths > at)
+        bytes_there = data[starts[wide] + at]
+        found[wide[(bytes_there == _OPENING) | (bytes_there == _CLOSING)]] = True
+    indexes: list[int] = np.flatnonzero(found).tolist()
+    return indexes
 
 
 def _find_text_end(data: bytes, start: int) -> int:

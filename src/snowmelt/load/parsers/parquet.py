@@ -141,9 +141,10 @@ class ColumnFileParser:
             except OverflowError as error:
                 raise PhaseFailed(reason=str(error)) from None
             except (pa.ArrowException, OSError) as error:
-                raise PhaseFailed(
-                    reason=f"not {self._format_name} file, or broken: {error}"
-                ) from None
+                reason = str(error)
+                if not reason.startswith("ORC timestamp"):  # A value that Arrow cannot represent.
+                    reason = f"not {self._format_name} file, or broken: {reason}"
+                raise PhaseFailed(reason=reason) from None
 
     def _parse_batch(
         self, batch: pa.RecordBatch, names: list[str | None], row_builder: RecordRowBuilder

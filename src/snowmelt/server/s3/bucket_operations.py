@@ -21,6 +21,7 @@ from snowmelt.server.s3.body import decode_and_verify_body, receive_small_body
 from snowmelt.server.s3.request_context import AuthorizedS3Request, blocking_operation
 from snowmelt.server.s3.responses import S3Response, make_owner_elements, xml_response
 from snowmelt.server.s3.supported_parameters import reject_unsupported_elements
+from snowmelt.storage.store import find_common_prefix
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive
@@ -179,8 +180,13 @@ def list_objects_v2(call: AuthorizedS3Request) -> ASGIApp:
     """ListObjectsV2."""
     query, encode = call.query, make_key_encoder(call.query)
     token, start_after = query.get("continuation-token"), query.get("start-after", "")
+    after = start_after
+    if after == find_common_prefix(after, query.get("prefix", ""), query.get("delimiter", "")):
+        # It is a key here, and later keys may be in the common prefix. No key contains NUL. A
+        # continuation token that is a common prefix excludes it.
+        after += "\0"
     most, page = _read_listing_page(
-        call, start_after if token is None else _decode_continuation_token(token)
+        call, after if token is None else _decode_continuation_token(token)
     )
     next_token = None
     if page.truncated:

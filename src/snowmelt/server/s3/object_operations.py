@@ -21,7 +21,7 @@ from snowmelt.buckets.bucket import (
     UploadCompletion,
     check_key,
 )
-from snowmelt.buckets.checksums import Checksum
+from snowmelt.buckets.checksums import COMPOSITE, Checksum
 from snowmelt.buckets.errors import S3Error
 from snowmelt.buckets.multipart import MAX_PARTS
 from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
@@ -387,6 +387,9 @@ def copy_object(call: AuthorizedS3Request) -> ASGIApp:
             incoming.append(opened)
             etag = facts.etag if "-" not in facts.etag else _compute_md5(opened)
             checksum = facts.checksum
+            if algorithm is None and checksum is not None and checksum.kind == COMPOSITE:
+                # The copy has no parts, so it has the checksum of its bytes, as in S3.
+                algorithm = checksum.algorithm
             if algorithm is not None:
                 checksum = _compute_checksum(opened, algorithm)
             copied = incoming.finish(

@@ -166,33 +166,64 @@ def _list_target_names(
     return [_resolve_column_name(schema, name, table) for name in columns]
 
 
+class NativeRowWriter:
+    """Writer of batches to native files in a plan's folder. The names are unique to this attempt."""
+
+    def __init__(self, plan: WritePlan) -> None:
+        """Prepare a writer. It creates its first file when it has a row group."""
+        self._plan = plan
+        self._files = FileSpool(plan.warehouse_url, plan.folder, "rows", native_schema(plan.schema))
+        self._spool = RowSpool(self._files, plan.schema, plan.cluster_by)
+        self._rows = 0
+        self._zone: tzinfo | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Convert and add rows.
+
+        Raises:
+            LoadFailed: If a value does not fit its column.
+            StageUnavailable: If the warehouse is not writable.
+        """
+        if not batch.num_rows:
+            return
+        self._zone = self._zone or _resolve_timezone(self._plan, batch.schema)
+        rows = convert_to_native(
+            self._plan.schema,
+            self._plan.sources,
+            decode_variant_columns(batch),
+            self._zone,
+            self._plan.started_at,
+        )
+        self._spool.add(rows)
+        self._rows += batch.num_rows
+
+    def finish(self) -> WriteTaskResult:
+        """Close the last file and return the files.
+
+        Raises:
+            StageUnavailable: If the warehouse is not writable.
+        """
+        return WriteTaskResult(self._spool.finish(), self._rows)
+
+    def abort_current_file(self) -> None:
+        """Delete the unfinished file, if there is one."""
+        self._files.abort_current_file()
+
+
 def write_native_files(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> WriteTaskResult:
-    """Write batches as native files in the plan's folder. The names are unique to this attempt.
+    """Write batches as native files in the plan's folder.
 
     Raises:
         LoadFailed: If a value does not fit its column.
         StageUnavailable: If the warehouse is not writable.
     """
-    files = FileSpool(plan.warehouse_url, plan.folder, "rows", native_schema(plan.schema))
-    spool = RowSpool(files, plan.schema, plan.cluster_by)
-    rows = 0
-    zone: tzinfo | None = None
+    writer = NativeRowWriter(plan)
     try:
         for batch in batches:
-            if batch.num_rows:
-                zone = zone or _resolve_timezone(plan, batch.schema)
-                rows_of_batch = convert_to_native(
-                    plan.schema,
-                    plan.sources,
-                    decode_variant_columns(batch),
-                    zone,
-                    plan.started_at,
-                )
-                spool.add(rows_of_batch)
-                rows += batch.num_rows
-        written = WriteTaskResult(spool.finish(), rows)
+            writer.add(batch)
+        written = writer.finish()
     finally:
-        files.abort_current_file()
+        writer.abort_current_file()
     failpoints.hit_failpoint(Failpoint.LOAD_TASK)
     return written
 

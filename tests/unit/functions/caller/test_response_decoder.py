@@ -179,7 +179,7 @@ def test_an_instant_without_offset_is_of_the_session(text, hour):
         (b'{"result":[]}', 'must contain "data" JSON array'),
         (b"<html>secret</html>", "not JSON"),
         (b'{"data":[[0,"a"],[1,"b"]], "errors":[[7,"E","m"]]}', '"errors" names a row'),
-        (b'{"data":[[0,"a"],[1,"\\ud800"]]}', "unpaired surrogate"),
+        (b'{"data":[[0,"a"],[1,"\\ud800"]]}', "Row 1: the text has an unpaired surrogate"),
         (b'{"data":[[0,"a"],[1,"\xff"]]}', "byte 21 is not UTF-8"),
     ],
 )

@@ -122,6 +122,7 @@ def test_no_null_reaches_an_argument_of_a_written_type():
          [[1, 2], None, None, "NaN"]),
         ("row", "TIMESTAMP_LTZ", [None, dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1)))],
          [None, None]),
+        ("row", "VARCHAR", ["a", "\ud800", "\\ud800", None], ["a", None, "\\ud800", None]),
         ("arrow", "OBJECT", ['{"a":1}', "{", "[1]", None], [{"a": 1}, None, None, None]),
     ],
 )  # fmt: skip

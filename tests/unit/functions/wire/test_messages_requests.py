@@ -106,6 +106,8 @@ def test_what_python_engines_write_for_floats_is_understood(body, value):
         (b'{"data":[[0,1],[0,1]]}', "row numbers"),
         (b'{"data":[[0,1],[1,"secret"]]}', "argument 1 of row 1: a number"),
         (b'{"data":[[0,1.5]]}', "argument 1 of row 0: an integer"),
+        (b'{"data":[[0,null],[1,1%s]]}' % (b"0" * 38), "argument 1 of row 1: .* fit into NUMBER"),
+        (b'{"data":[[0,-1%s]]}' % (b"0" * 38), "argument 1 of row 0: .* fit into NUMBER"),
     ],
 )
 def test_what_cannot_be_understood_is_refused_without_repeating_it(body, reason):

@@ -125,8 +125,31 @@ def test_avro_times_are_exact_or_rejected() -> None:
         rows, _ = load_avro_value(kind, encode_long(last), time)
         assert rows == [[dt.time(23, 59, 59, 999_999 // step * step)]]
         for count in (-1, last + 1):
-            rows, reason = load_avro_value(kind, encode_long(count), time)
-            assert (rows, "are not a time of day" in reason) == ([], True)
+            assert load_avro_value(kind, encode_long(count), time) == ([[None]], "")
+
+
+@pytest.mark.parametrize("column", ["TIME", "TEXT", "VARIANT", "FIXED", "TIMESTAMP_NTZ"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_avro_time_outside_of_a_day_rejects_its_record(column: str, nested: bool) -> None:
+    kind: Any = {"type": "long", "logicalType": "time-micros"}
+    if nested:
+        kind = {"type": "array", "items": kind}
+    fields = [{"name": "n", "type": "int"}, {"name": "x", "type": kind}]
+    times = enumerate((-1, 5, 86_400_000_000))
+    records = [{"n": n, "x": [each] if nested else each} for n, each in times]
+    schema = {"type": "record", "name": "r", "fields": fields}
+    fastavro.writer(file := io.BytesIO(), schema, records, validator=False)
+    data = file.getvalue()
+    columns = (
+        Column("N", LogicalType.FIXED, 1, precision=9, scale=0),
+        Column("X", LogicalType[column], 2, precision=9, scale=6, length=99),
+    )
+    rows, rejects = load("avro", data, TableSchema(1, columns))
+    assert {int(row[0]) for row in rows} <= {1}
+    assert {0, 2} <= {each.record - 1 for each in rejects}
+    # A column that is not loaded rejects nothing.
+    rows, rejects = load("avro", data, TableSchema(1, columns[:1]))
+    assert (len(rows), rejects) == (3, [])
 
 
 @pytest.mark.parametrize(
@@ -309,6 +332,17 @@ def test_an_orc_file_gives_the_rows_of_a_parquet_file() -> None:
     po.write_table(pa.table({"q": [1]}), other := io.BytesIO())
     with pytest.raises(PhaseFailed, match="none of the columns"):
         load("orc", other.getvalue(), MANY)
+
+
+def test_an_orc_timestamp_that_arrow_cannot_represent_fails_the_file_with_its_reason() -> None:
+    days = pa.array([dt.datetime(2026, 1, 31), dt.datetime(1600, 1, 1)], pa.timestamp("us"))
+    po.write_table(pa.table({"i": [1, 2], "at": days}), file := io.BytesIO())
+    stamp = Column("AT", LogicalType.TIMESTAMP_NTZ, 1, scale=6)
+    with pytest.raises(PhaseFailed, match=r"ORC timestamp .* is out of range") as caught:
+        load("orc", file.getvalue(), TableSchema(1, (stamp,)))
+    assert "broken" not in str(caught.value)
+    number = Column("I", LogicalType.FIXED, 1, precision=9, scale=0)
+    assert load("orc", file.getvalue(), TableSchema(1, (number,))) == ([(1,), (2,)], [])
 
 
 INSTANTS = [1_593_565_323_000_001, -1, 0, 253_402_214_400_000_000]

@@ -41,6 +41,23 @@ def test_objects_stand_on_lines_next_to_each_other_over_lines_or_in_an_array() -
         assert numbers(data, size=size) == ([1, 2, 3, 4, 5, 6, 7], [])
 
 
+@pytest.mark.parametrize(
+    ("data", "rows", "rejected"),
+    [
+        (b'[[{"a":1}]]\n[{"a":2}]', [2], [b'{"a":1}']),
+        (b'[{"a":1},\n[{"a":2},{"a":3}], {"a":4}]', [1, 4], [b'{"a":2}', b'{"a":3}']),
+        (b'[{"a":1}]\n\n[{"a":2}] [{"a":3}]\n', [1, 2, 3], []),
+        (b"[" + b" " * 50 + b'[{"a":1}' + b" " * 50 + b']] {"a":2}', [2], [b'{"a":1}']),
+        (b'[{"a":1},\n{"a":},\n{"a":2}]\n[{"a":3}]', [1, 2, 3], [b'{"a":},']),
+    ],
+)
+def test_records_in_an_array_of_an_array_are_rejected(
+    data: bytes, rows: list[int], rejected: list[bytes]
+) -> None:
+    for size in (None, 1, 7):
+        assert numbers(data, size=size) == (rows, rejected)
+
+
 def test_a_broken_record_costs_its_line() -> None:
     data = b'{"a":1}\n{"a":}\n{"a":2}\n{"a": 3\n{"a":4}\nno\n{"a":5}\n"x"\n{"a":6'
     for size in (None, 1, 7):
