@@ -12,7 +12,9 @@ from pathlib import Path
 
 from support.system_model import (
     column_operations,
+    engine_operations,
     load_operations,
+    pipe_operations,
     row_api_operations,
     sdk_operations,
     table_operations,
@@ -58,6 +60,13 @@ OPERATIONS: dict[Operation, float] = {
     load_operations.copy_any: 3,
     load_operations.migrate_any: 0.25,
     load_operations.maintain: 0.2,
+    engine_operations.append_any: 2,
+    engine_operations.delete_any: 2,
+    engine_operations.overwrite_any: 2,
+    engine_operations.commit_beside_statement: 3,
+    engine_operations.insert_with_duckdb: 1,
+    pipe_operations.create_any: 1,
+    pipe_operations.append_any: 5,
 }
 _CLIENT_LAGS_S = (0.1, 0.3, 1)
 _WRITERS = 3
@@ -98,7 +107,7 @@ def run_history(folder: Path, options: HistoryOptions) -> HistoryResult:
         steps = 0
         try:
             _prepare(run, source)
-            with duckdb_reader(run, options.engine_python) as duckdb:
+            with duckdb_reader(run, options.engine_python) as run.duckdb:
                 until = time.monotonic() + options.seconds
                 next_check, checks = 25, 0
                 while steps < options.steps or (not options.steps and time.monotonic() < until):
@@ -106,10 +115,10 @@ def run_history(folder: Path, options: HistoryOptions) -> HistoryResult:
                     _run_step(run, steps)
                     if steps >= next_check:
                         checks += 1
-                        check(run, duckdb, with_engines=checks % 3 == 0)
+                        check(run, with_engines=checks % 3 == 0)
                         next_check = steps + source.randint(15, 60)
                 run.begin_step(steps + 1)
-                check(run, duckdb, with_engines=True)
+                check(run, with_engines=True)
                 check_integrity(run)
         except TooManyDifferences:
             pass

@@ -125,12 +125,9 @@ class Channel:
         return True
 
     def commit_all(self) -> None:
-        """Commit everything that was sent, except tokens that wait for a later batch."""
-        while self.pending and self.pending[-1].is_deferred:
-            self.pending.pop()
-        for batch in self.pending:
-            self.commit(batch)
-        self.pending = []
+        """Commit all rows that were sent. Deferred tokens after the last of them may be committed."""
+        while any(not batch.is_deferred for batch in self.pending):
+            self.commit(self.pending.pop(0))
 
     def release(self) -> None:
         """Close the handle of the owner."""
@@ -144,6 +141,7 @@ class Table:
     """Table with its rows by key, and its channels by name.
 
     `rejected` are keys that the error table must have once, `maybe_rejected` keys that it may have.
+    `removed` are keys of rows that a client or an engine has deleted.
     """
 
     schema: str
@@ -153,11 +151,13 @@ class Table:
     channels: dict[str, Channel] = field(default_factory=dict)
     used_names: set[str] = field(default_factory=set)
     next_ordinal: int = 1
+    renamed_at: int = 0
     has_renamed_columns: bool = False
     evolves: bool = False
     has_error_table: bool = False
     rejected: set[int] = field(default_factory=set)
     maybe_rejected: set[int] = field(default_factory=set)
+    removed: set[int] = field(default_factory=set)
 
     @property
     def full_name(self) -> str:
@@ -182,6 +182,24 @@ class Table:
             self.rows[key] = row
         self.rejected.update(rejected)
 
+    def rename(self, schema: str, name: str) -> None:
+        self.schema, self.name, self.renamed_at = schema, name, tick()
+
+    def remove_rows(self, keys: Iterable[int]) -> None:
+        for key in keys:
+            del self.rows[key]
+            self.removed.add(key)
+
+    @property
+    def pending_keys(self) -> set[int]:
+        """Keys of rows whose commit is not reported yet. Readers may see them."""
+        return {
+            int(row[self.key.ordinal])
+            for channel in self.channels.values()
+            for batch in channel.pending
+            for row in batch.rows
+        }
+
     def renumber(self, ordinals: dict[str, int]) -> None:
         """Take over the ordinals of a table that replaced this one. The table must be empty."""
         assert not self.rows
@@ -198,6 +216,7 @@ class Table:
             channels={},
             rejected=set(),
             maybe_rejected=set(),
+            removed=set(self.removed),
         )
         for name, channel in self.channels.items():
             copy.channels[name] = Channel(copy, name, channel.token)

@@ -131,10 +131,11 @@ def _leave_out(row: Row, column: Column, since: float) -> None:
         row.stored[column.ordinal] = column.possible_defaults
     elif column.has_default:
         row.stored[column.ordinal] = column.default
-    if not column.has_default:
-        _require(row, column, since)
-    elif has_changed and column.is_required:
+    if has_changed and column.is_required:
+        # The client may still know the former default, or none yet.
         row.lower_validity(Validity.UNCERTAIN)
+    elif not column.has_default:
+        _require(row, column, since)
 
 
 def _require(row: Row, column: Column, since: float) -> None:

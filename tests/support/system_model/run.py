@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import random
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 from pyiceberg.catalog import Catalog
@@ -24,6 +26,10 @@ from snowmelt.errors import (
 from support.system_model.model import Handle, Table, tick
 from support.system_model.site import Site
 from support.system_model.writers import SdkHandle, Writer
+
+if TYPE_CHECKING:
+    from support.system_model.pipe_operations import Pipe
+    from support.system_model.readers import DuckDbReader
 
 MAX_DIFFERENCES = 10
 SCHEMAS = ("PUBLIC", "s two")
@@ -53,6 +59,7 @@ class RowApiHandle:
         self.continuation = continuation
         self.last_token = channel.token or 0
         self.is_closed = False
+        self.opened_at = tick()
         # The URL of the channel contains the name of its table.
         self.opened_name = channel.table.full_name
 
@@ -75,8 +82,11 @@ class Run:
         self.dropped: list[Table] = []
         self.writers: list[Writer] = []
         self.row_api_handles: list[RowApiHandle] = []
+        self.pipes: dict[str, Pipe] = {}
         self.counts: collections.Counter[str] = collections.Counter()
         self.differences: list[str] = []
+        self.duckdb: DuckDbReader | None = None
+        self._chosen: Table | None = None
         # PyIceberg's catalogs by their warehouse.
         self.catalogs: dict[str, Catalog] = {}
         self.http = httpx.Client(timeout=60, trust_env=False)
@@ -193,7 +203,16 @@ class Run:
     # --- handles
 
     def choose_table(self) -> Table:
-        return self.source.choice(self.tables)
+        return self._chosen or self.source.choice(self.tables)
+
+    @contextlib.contextmanager
+    def choosing(self, table: Table) -> Iterator[None]:
+        """Let all operations choose this table."""
+        self._chosen = table
+        try:
+            yield
+        finally:
+            self._chosen = None
 
     def list_sdk_handles(self, table: Table | None = None) -> list[SdkHandle]:
         """Return the open handles of the SDK, of all tables or of one."""

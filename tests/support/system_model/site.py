@@ -70,8 +70,9 @@ class Site:
         more = {"SNOWMELT_DATA_DIR": str(self._service.data_dir)}
         if self._service.catalog_url is not None:
             more["SNOWMELT_CATALOG_URL"] = self._service.catalog_url
-        tests = str(Path(__file__).parents[2])
-        return {**os.environ, "PYTHONPATH": tests, **self._service.environment, **more}
+        folders = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+        path = os.pathsep.join(filter(None, folders))
+        return {**os.environ, "PYTHONPATH": path, **self._service.environment, **more}
 
     def start(self) -> None:
         self._service.start()

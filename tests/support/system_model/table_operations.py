@@ -137,7 +137,7 @@ def rename_any(run: Run) -> None:
         return
     renamed = Table(schema, name).full_name
     if run.change(f"ALTER TABLE {table.full_name} RENAME TO {renamed}"):
-        table.schema, table.name = schema, name
+        table.rename(schema, name)
 
 
 def exchange_any(run: Run) -> None:
@@ -148,5 +148,6 @@ def exchange_any(run: Run) -> None:
     names, between = (one.full_name, other.full_name), f"DEMO.PUBLIC.BETWEEN{tick()}"
     steps = ((names[0], between), (names[1], names[0]), (between, names[1]))
     if all(run.change(f"ALTER TABLE {old} RENAME TO {new}") for old, new in steps):
-        one.schema, other.schema = other.schema, one.schema
-        one.name, other.name = other.name, one.name
+        one_name = (one.schema, one.name)
+        one.rename(other.schema, other.name)
+        other.rename(*one_name)
