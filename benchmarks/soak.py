@@ -68,7 +68,7 @@ LOOPS = {
     ),
     "system-model": Loop(
         "rows, tokens and columns of random clients, loads, statements and kills against a model",
-        (str(HERE / "system_model.py"), "--seconds", "900"),
+        (str(HERE / "system_model.py"), "--seconds", "900", "--spark"),
     ),
     "system-model-remote": Loop(
         "the same with a catalog in PostgreSQL, and stage and warehouse in a bucket",

@@ -1,7 +1,7 @@
 """Loop of random operations on a service, compared with a model of all rows, tokens and columns.
 
 uv run python benchmarks/system_model.py [--seconds 600] [--seed N] [--steps N] [--catalog postgres]
-    [--storage bucket] [--folder FOLDER]
+    [--storage bucket] [--spark] [--focus MODULE] [--folder FOLDER]
 
 Clients of the SDK, the row API and COPY write to the same tables, while statements change, rename,
 replace, drop, restore and truncate these, and the service and the clients are killed. Plain queries,
@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from fixtures.engines import REQUIREMENTS, make_environment
-from support.system_model.history import HistoryOptions, run_history
+from support.system_model.history import OPERATIONS, HistoryOptions, run_history
 
 
 def main() -> int:
@@ -32,6 +32,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="default: a new one")
     parser.add_argument("--catalog", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--storage", choices=("folder", "bucket"), default="folder")
+    parser.add_argument("--spark", action="store_true", help="also INSERT, UPDATE, MERGE of Spark")
+    modules = sorted({each.__module__.rpartition(".")[2] for each in OPERATIONS})
+    parser.add_argument(
+        "--focus", action="append", default=[], choices=modules, help="operations to do more often"
+    )
     parser.add_argument("--folder", type=Path, help="new folder of the run (default: temporary)")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
@@ -46,6 +51,8 @@ def main() -> int:
             seconds=options.seconds,
             postgres=options.catalog == "postgres",
             bucket=options.storage == "bucket",
+            spark=options.spark,
+            focus=tuple(options.focus),
             engine_python=make_environment("engines", REQUIREMENTS),
         ),
     )

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyiceberg.table import Table as IcebergTable
 
 from support.system_model import column_operations, table_operations
-from support.system_model.model import Table, tick
+from support.system_model.model import StoredRow, Table, tick
 from support.system_model.readers import load_iceberg, name_for_duckdb
 from support.system_model.rows import Row, make_row
 from support.system_model.run import Run
@@ -37,12 +37,13 @@ _CHANGES = (
 
 @dataclass
 class Change:
-    """Rows that one commit adds, and keys of rows that it removes."""
+    """Rows that one commit adds, keys of rows that it removes, and values that it sets by key."""
 
     engine: str
     commit: Callable[[], Any]
     added: list[Row] = field(default_factory=list)
     removed: set[int] = field(default_factory=set)
+    updated: dict[int, StoredRow] = field(default_factory=dict)
 
 
 # --- steps
@@ -50,25 +51,25 @@ class Change:
 
 def append_any(run: Run) -> None:
     """Append rows with PyIceberg."""
-    if (begun := _begin_append(run)) is not None:
+    if (begun := begin_append(run)) is not None:
         apply_change(run, *begun)
 
 
 def delete_any(run: Run) -> None:
     """Delete some or all of the rows that PyIceberg sees."""
-    if (begun := _begin_delete(run)) is not None:
+    if (begun := begin_delete(run)) is not None:
         apply_change(run, *begun)
 
 
 def overwrite_any(run: Run) -> None:
     """Replace rows that PyIceberg sees by others in one commit."""
-    if (begun := _begin_overwrite(run)) is not None:
+    if (begun := begin_overwrite(run)) is not None:
         apply_change(run, *begun)
 
 
 def commit_beside_statement(run: Run) -> None:
     """Run a statement on a table between PyIceberg's read and its commit."""
-    begin = run.source.choice((_begin_append, _begin_delete, _begin_overwrite))
+    begin = run.source.choice((begin_append, begin_delete, begin_overwrite))
     begun = begin(run)
     if begun is None:
         return
@@ -100,7 +101,7 @@ def insert_with_duckdb(run: Run) -> None:
 # --- changes
 
 
-def _begin_append(run: Run) -> tuple[Table, Change] | None:
+def begin_append(run: Run) -> tuple[Table, Change] | None:
     table = run.choose_table()
     made = _make_rows(run, table)
     if made is None:
@@ -109,7 +110,7 @@ def _begin_append(run: Run) -> tuple[Table, Change] | None:
     return table, Change("PyIceberg append", lambda: loaded.append(data), rows)
 
 
-def _begin_delete(run: Run) -> tuple[Table, Change] | None:
+def begin_delete(run: Run) -> tuple[Table, Change] | None:
     table = run.choose_table()
     loaded = _load(run, table)
     chosen = None if loaded is None else _choose_keys(run, table, loaded)
@@ -119,7 +120,7 @@ def _begin_delete(run: Run) -> tuple[Table, Change] | None:
     return table, Change("PyIceberg delete", lambda: loaded.delete(condition), removed=chosen)
 
 
-def _begin_overwrite(run: Run) -> tuple[Table, Change] | None:
+def begin_overwrite(run: Run) -> tuple[Table, Change] | None:
     table = run.choose_table()
     made = _make_rows(run, table)
     if made is None:
@@ -153,6 +154,8 @@ def apply_change(run: Run, table: Table, change: Change, *, must_fail: bool = Fa
     elif done:
         table.remove_rows(change.removed)
         table.add_rows([row.stored for row in change.added])
+        for key, values in change.updated.items():
+            table.rows[key] = {**table.rows[key], **values}
 
 
 def _find_outcome(run: Run, table: Table, change: Change) -> bool:
@@ -168,7 +171,7 @@ def _find_outcome(run: Run, table: Table, change: Change) -> bool:
             f"{change.engine}: a part of a change of {table.full_name} was committed: added "
             f"{[row.key for row in change.added]}, removed {sorted(change.removed)}"
         )
-    return all(signs)
+    return bool(signs) and all(signs)
 
 
 def _spark_name(table: Table) -> str:

@@ -6,17 +6,19 @@ import random
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from support.system_model import (
     column_operations,
+    concurrent_operations,
     engine_operations,
     load_operations,
     pipe_operations,
     row_api_operations,
     sdk_operations,
+    spark_operations,
     table_operations,
 )
 from support.system_model.checks import check, check_integrity
@@ -67,9 +69,13 @@ OPERATIONS: dict[Operation, float] = {
     engine_operations.insert_with_duckdb: 1,
     pipe_operations.create_any: 1,
     pipe_operations.append_any: 5,
+    concurrent_operations.commit_beside_steps: 3,
+    # Does nothing in a run without Spark.
+    spark_operations.change_any: 4,
 }
 _CLIENT_LAGS_S = (0.1, 0.3, 1)
 _WRITERS = 3
+_FOCUS_FACTOR = 8
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,10 @@ class HistoryOptions:
     bucket: bool = False
     # Interpreter of the environment of the engines. None: DuckDB does not read.
     engine_python: Path | None = None
+    # Run INSERT, DELETE, UPDATE and MERGE in a Spark session.
+    spark: bool = False
+    # Modules whose operations are more frequent, such as "engine_operations".
+    focus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,12 +117,16 @@ def run_history(folder: Path, options: HistoryOptions) -> HistoryResult:
         steps = 0
         try:
             _prepare(run, source)
-            with duckdb_reader(run, options.engine_python) as run.duckdb:
+            with (
+                duckdb_reader(run, options.engine_python) as run.duckdb,
+                spark_operations.spark_statements(run, enabled=options.spark) as run.spark,
+            ):
+                weights = _make_weights(options.focus)
                 until = time.monotonic() + options.seconds
                 next_check, checks = 25, 0
                 while steps < options.steps or (not options.steps and time.monotonic() < until):
                     steps += 1
-                    _run_step(run, steps)
+                    _run_step(run, steps, weights)
                     if steps >= next_check:
                         checks += 1
                         check(run, with_engines=checks % 3 == 0)
@@ -139,10 +153,22 @@ def _prepare(run: Run, source: random.Random) -> None:
     table_operations.create_table(run, SCHEMAS[1], "T1")
 
 
-def _run_step(run: Run, step: int) -> None:
+def _make_weights(focus: Sequence[str]) -> list[float]:
+    """Return the relative frequencies of the operations."""
+    return [
+        weight * (_FOCUS_FACTOR if _module_name(operation) in focus else 1)
+        for operation, weight in OPERATIONS.items()
+    ]
+
+
+def _module_name(operation: Operation) -> str:
+    return operation.__module__.rpartition(".")[2]
+
+
+def _run_step(run: Run, step: int, weights: Sequence[float]) -> None:
     run.begin_step(step)
     if not run.tables:
         table_operations.create_table(run, SCHEMAS[0], "T1")
-    [operation] = run.source.choices(list(OPERATIONS), list(OPERATIONS.values()))
-    run.log(operation.__module__.rpartition(".")[2], operation.__name__)
+    [operation] = run.source.choices(list(OPERATIONS), weights)
+    run.log(_module_name(operation), operation.__name__)
     operation(run)

@@ -30,6 +30,7 @@ from support.system_model.writers import SdkHandle, Writer
 if TYPE_CHECKING:
     from support.system_model.pipe_operations import Pipe
     from support.system_model.readers import DuckDbReader
+    from support.system_model.spark_operations import SparkStatements
 
 MAX_DIFFERENCES = 10
 SCHEMAS = ("PUBLIC", "s two")
@@ -86,6 +87,7 @@ class Run:
         self.counts: collections.Counter[str] = collections.Counter()
         self.differences: list[str] = []
         self.duckdb: DuckDbReader | None = None
+        self.spark: SparkStatements | None = None
         self._chosen: Table | None = None
         # PyIceberg's catalogs by their warehouse.
         self.catalogs: dict[str, Catalog] = {}

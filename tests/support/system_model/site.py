@@ -65,6 +65,10 @@ class Site:
         return self._service.url
 
     @property
+    def data_dir(self) -> Path:
+        return self._service.data_dir
+
+    @property
     def environment(self) -> dict[str, str]:
         """Environment of commands and clients beside the service."""
         more = {"SNOWMELT_DATA_DIR": str(self._service.data_dir)}

@@ -316,13 +316,13 @@ def to_spark_literal(column_type: ColumnType, value: Any) -> str:
     match column_type.kind:
         case "NUMBER":
             precision = f"DECIMAL({column_type.size},{column_type.scale})"
-            return f"CAST('{to_text(column_type, value)}' AS {precision})"
+            return f"CAST('{format(Decimal(value), 'f')}' AS {precision})"
         case "FLOAT":
             return f"CAST('{to_text(column_type, value)}' AS DOUBLE)"
         case "BOOLEAN":
             return "true" if value else "false"
         case "VARCHAR":
-            return f"decode(X'{value.encode().hex()}', 'UTF-8')"
+            return f"CAST(X'{value.encode().hex()}' AS STRING)"
         case "BINARY":
             return f"X'{value.hex()}'"
     return f"DATE'{value.isoformat()}'"
