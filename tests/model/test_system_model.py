@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 def test_readers_return_what_a_model_of_all_operations_contains(
     tmp_path: Path, engine_python: Path
 ) -> None:
-    result = run_history(tmp_path, HistoryOptions(seed=24, steps=90, engine_python=engine_python))
+    result = run_history(tmp_path, HistoryOptions(seed=273, steps=70, engine_python=engine_python))
     assert result.differences == []
     assert result.counts["rows inserted"] > 0
     assert result.counts["kills of the service"] > 0

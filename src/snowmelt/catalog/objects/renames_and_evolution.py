@@ -231,6 +231,7 @@ def _keep_folder_names(connection: sa.Connection, are_renamed: sa.ColumnElement[
         sa.select(_TABLES.c.table_id, *names)
         .select_from(join_namespaces(_TABLES))
         .where(are_renamed, _TABLES.c.folder_name.is_(None), _TABLES.c.purged_at.is_(None))
+        .order_by(_TABLES.c.table_id)
     ).all()
     for table_id, *parts in found:
         connection.execute(
