@@ -45,7 +45,7 @@ def duckdb_reader(uri: str, warehouse: str, token: str) -> Answer:
         if path := request.get("arrow"):
             import pyarrow.ipc
 
-            found = result.fetch_arrow_table()
+            found = result.to_arrow_table()
             with pyarrow.ipc.new_file(path, found.schema) as file:
                 file.write_table(found)
             return []
