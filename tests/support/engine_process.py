@@ -46,6 +46,7 @@ def duckdb_reader(uri: str, warehouse: str, token: str) -> Answer:
             import pyarrow.ipc
 
             found = result.to_arrow_table()
+            assert found is not None
             with pyarrow.ipc.new_file(path, found.schema) as file:
                 file.write_table(found)
             return []
