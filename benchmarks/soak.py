@@ -66,6 +66,17 @@ LOOPS = {
         "PyIceberg and DuckDB beside COPY, migration, compaction and streaming, all of them killed",
         (str(HERE / "iceberg_together.py"), "--seconds", "600"),
     ),
+    "system-model": Loop(
+        "rows, tokens and columns of random clients, loads, statements and kills against a model",
+        (str(HERE / "system_model.py"), "--seconds", "900", "--spark"),
+    ),
+    "system-model-remote": Loop(
+        "the same with a catalog in PostgreSQL, and stage and warehouse in a bucket",
+        (
+            *(str(HERE / "system_model.py"), "--seconds", "900"),
+            *("--catalog", "postgres", "--storage", "bucket"),
+        ),
+    ),
     "tables": Loop(
         "rows of 100 tables, and findings of a check, after kills of service, children and client",
         (str(HERE / "many_tables.py"), "--seconds", "1200"),
@@ -158,7 +169,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.list:
         for name, loop in LOOPS.items():
-            print(f"{name:16} {loop.about}")
+            print(f"{name:20} {loop.about}")
         return 0
     unknown = [name for name in options.loops if name not in LOOPS]
     if unknown:

@@ -151,6 +151,14 @@ def test_a_table_without_select_is_not_found(lake: Lake, name: str) -> None:
     assert error_of(answer) == (404, "NoSuchTableException")
 
 
+def test_a_table_can_be_missing_in_a_schema_with_a_lower_case_name(lake: Lake) -> None:
+    schema = 'demo."lower case"'
+    lake.service.sql(f"CREATE SCHEMA {schema}", f"GRANT USAGE ON SCHEMA {schema} TO ROLE reading")
+    missing = lake.get("DEMO/namespaces/lower%20case/tables/NOTHING")
+    assert error_of(missing) == (404, "NoSuchTableException")
+    lake.service.sql(f"DROP SCHEMA {schema}")
+
+
 def test_a_table_exists_or_not(lake: Lake) -> None:
     headers = {"authorization": f"Bearer {lake.token}"}
     base = f"{lake.uri}/v1/DEMO/namespaces/PUBLIC"

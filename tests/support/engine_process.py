@@ -4,7 +4,8 @@ Run as `python engine_process.py ENGINE URI WAREHOUSE TOKEN [MORE]`. Requests: {
 ClickHouse and Spark, {"table": "schema.table", "columns": [...]} for the others. These count rows
 if there are no columns, or sum the column "total". Polars also accepts "where", a serialized expression, and
 "whole": true reads the table before the condition is evaluated. PyIceberg also accepts {"append": CHANNEL,
-"rows": N} and {"delete": CONDITION} with a table.
+"rows": N} and {"delete": CONDITION} with a table. DuckDB also accepts {"arrow": PATH} with a query, and
+writes its rows to that file instead of returning them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,16 @@ def duckdb_reader(uri: str, warehouse: str, token: str) -> Answer:
     connection.execute(f"ATTACH '{warehouse}' AS lake (TYPE iceberg, ENDPOINT '{uri}', {given})")
 
     def answer(request: dict[str, Any]) -> Any:
-        return connection.execute(request["query"]).fetchall()
+        result = connection.execute(request["query"])
+        if path := request.get("arrow"):
+            import pyarrow.ipc
+
+            found = result.to_arrow_table()
+            assert found is not None
+            with pyarrow.ipc.new_file(path, found.schema) as file:
+                file.write_table(found)
+            return []
+        return result.fetchall()
 
     return answer
 

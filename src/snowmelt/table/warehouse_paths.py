@@ -74,9 +74,10 @@ class Warehouse:
         return self.to_public_address(path).removeprefix(f"s3://{self.public_bucket}/")
 
     def table_folder(self, table: TableRecord) -> str:
-        """Return the folder of a table's native files. A table with files keeps it when renamed."""
+        """Return the folder of a table's files, which stays the same when the table is renamed."""
         if table.pointer is None:
-            names = (table.name.database, table.name.schema, table.name.table)
+            name = table.folder_name or table.name
+            names = (name.database, name.schema, name.table)
             return "/".join((*map(_to_folder_name, names), table.incarnation))
         return self.to_path(table.pointer).rpartition("/metadata/")[0]
 

@@ -76,6 +76,29 @@ def test_expressions_go_to_columns_by_position(
     assert row_service.rows("NARROW", ["A", "B"]) == [(0, "y"), (3, "none")]
 
 
+def test_a_dropped_column_moves_no_value_to_another_one(
+    row_service: RowService, sql: Callable[..., StatementResult]
+) -> None:
+    sql(
+        'CREATE TABLE demo.public.shrinking (a VARCHAR, "b c" VARCHAR, d VARCHAR)',
+        "GRANT INSERT ON TABLE demo.public.shrinking TO ROLE loading",
+        f"CREATE PIPE demo.public.placed AS COPY INTO shrinking FROM (SELECT $1:x, $1:y FROM {STREAM})",
+    )
+    [shown] = sql("DESCRIBE PIPE demo.public.placed").rows
+    assert str(shown[4]).startswith('COPY INTO shrinking (A, "b c") FROM (SELECT $1:x, $1:y FROM')
+    writer = row_service.writer("placed")
+    writer.tell("open", "s")
+    writer.tell("append", "s", [{"x": "one", "y": "two"}], "0", "1")
+    writer.tell("commit", "s", "1")
+    sql("ALTER TABLE demo.public.shrinking DROP COLUMN a")
+    writer = row_service.writer("placed")
+    writer.tell("open", "s")
+    writer.tell("append", "s", [{"x": "three", "y": "four"}], "1", "2")
+    status = writer.tell("status", "s", 2)
+    assert (status["inserted"], status["errors"]) == (1, 1)
+    assert row_service.rows("SHRINKING", ["b c", "D"]) == [("two", None)]
+
+
 def test_names_count_letter_by_letter_where_a_pipe_says_so(
     row_service: RowService, sql: Callable[..., StatementResult]
 ) -> None:

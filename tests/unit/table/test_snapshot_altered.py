@@ -188,6 +188,28 @@ def test_a_table_that_is_renamed_keeps_its_files_and_its_folder(numbers_table: L
     assert all(path.startswith(folder) for path in after)
 
 
+@pytest.mark.slow
+def test_a_table_that_is_renamed_before_its_first_file_keeps_its_folder(
+    numbers_table: Lakehouse,
+) -> None:
+    """Fresh files, and files of loads that began before the rename, lie in the former folder."""
+    numbers_table.put_numbers(0, 2)
+    folder = numbers_table.warehouse.table_folder(numbers_table.table())
+    alter(numbers_table, "RENAME TO counts")
+    for statement in (
+        "ALTER SCHEMA demo.public RENAME TO demo.other",
+        "ALTER DATABASE demo RENAME TO later",
+        "ALTER TABLE later.other.counts RENAME TO later.other.sums",
+    ):
+        execute_statement(numbers_table.database, statement, clock=numbers_table.clock)
+    renamed = TableName("LATER", "OTHER", "SUMS")
+    assert numbers_table.warehouse.table_folder(numbers_table.table(renamed)) == folder
+    numbers_table.migrate(renamed)
+    assert all(path.startswith(folder) for path in numbers_table.data_files())
+    assert numbers_table.warehouse.table_folder(numbers_table.table(renamed)) == folder
+    assert sorted(numbers_table.read_numbers(renamed)) == [0, 1]
+
+
 def test_files_are_sorted_by_the_columns_of_now(numbers_table: Lakehouse) -> None:
     alter(numbers_table, "CLUSTER BY (word)")
     alter(numbers_table, "RENAME COLUMN word TO text")

@@ -607,7 +607,7 @@ def _execute_when_free(cursor: Any, statement: str, timeout_s: float) -> bool:
 _log = logging.getLogger(__name__)
 
 # The schema version that this program requires. Versions have four digits.
-SCHEMA_VERSION = "0021"
+SCHEMA_VERSION = "0022"
 # Arbitrary ID of the advisory lock that the upgrading process holds.
 _UPGRADE_LOCK_ID = 0x534E4F574D454C54 >> 1
 # Alembic's name for its version table.

@@ -180,14 +180,16 @@ schemas = _define_table(
 # is the table of its rejected rows, which may have been deleted. `engine_properties` is a JSON
 # object of properties that other engines have set. `lineage_from_seq` is the sequence from which
 # `chunk_ledger` is complete. It is NULL in a table of an older version until its next commit.
-# `freshness_s` is the maximum expected time between two commits in seconds.
+# `freshness_s` is the maximum expected time between two commits in seconds. `folder_name` is a JSON
+# array of the names of database, schema and table before the first rename, or NULL.
 tables = _define_table(
     "tables",
     "table_id id, schema_id schemas.schema_id, incarnation text, name text, owner text,"
     "cluster_by text, schema_version int, last_seq bigint, migrated_seq bigint, pointer text?,"
     "created_at time, dropped_at time?, schema_evolution flag,"
     f"{_RETENTION}, {_WITH_PARENT}, purged_at time?, error_table_id bigint?,"
-    "hides_fresh_rows flag, engine_properties text?, lineage_from_seq bigint?, freshness_s bigint?",
+    "hides_fresh_rows flag, engine_properties text?, lineage_from_seq bigint?, freshness_s bigint?,"
+    "folder_name text?",
     sa.UniqueConstraint("incarnation"),
     _unique_live_index("uq_tables_live", "schema_id", "name"),
 )

@@ -108,6 +108,7 @@ class TableRecord:
     have been deleted. `hides_fresh_rows` leaves rows out of Iceberg snapshots until they are in
     native files; `engine_properties` is a JSON object of properties that other engines have set.
     `freshness_s` is the longest expected time between two commits; None if none is expected.
+    `folder_name` is the name in the path of the table's folder, which renames do not change.
     """
 
     table_id: int
@@ -131,6 +132,7 @@ class TableRecord:
     hides_fresh_rows: bool = False
     engine_properties: str | None = None
     freshness_s: int | None = None
+    folder_name: TableName | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from snowmelt.catalog.objects.tables import (
     find_namespace_ids,
     find_table,
     find_table_by_id,
+    join_namespaces,
     list_pipes,
     list_table_schema_versions,
     lock_found_table,
@@ -122,6 +123,7 @@ def rename_table(
         (former.database, former.schema, former.table),
         (name.database, name.schema, name.table),
     )
+    _keep_folder_names(connection, _TABLES.c.table_id == table.table_id)
     _update_table_row(connection, table, name=name.table, schema_id=schema_id)
     return find_table_by_id(connection, table.table_id)
 
@@ -149,6 +151,7 @@ def rename_schema(
     pipes = list_pipes(connection, None, None)
     _write_schema_rename_tombstones(connection, [schema.schema_id], now)
     carry_tombstones(connection, (schema.database, schema.name), (database.name, name))
+    _keep_folder_names(connection, _TABLES.c.schema_id == schema.schema_id)
     connection.execute(
         sa.update(_SCHEMAS)
         .where(_SCHEMAS.c.schema_id == schema.schema_id)
@@ -173,6 +176,7 @@ def rename_database(
     pipes = list_pipes(connection, None, None)
     _write_schema_rename_tombstones(connection, schemas, now)
     carry_tombstones(connection, (database.name,), (name,))
+    _keep_folder_names(connection, _DATABASES.c.database_id == database.database_id)
     connection.execute(
         sa.update(_DATABASES)
         .where(_DATABASES.c.database_id == database.database_id)
@@ -214,6 +218,27 @@ def _write_schema_rename_tombstones(
     )
     for table_id in lock_tables(connection, list(connection.execute(inside).scalars())):
         write_rename_tombstones(connection, table_id, now)
+
+
+def _keep_folder_names(connection: sa.Connection, are_renamed: sa.ColumnElement[bool]) -> None:
+    """Store the names in the folders of tables before their first rename.
+
+    Loads, migrations and publications may already have written files. Dropped tables are included,
+    because UNDROP restores them under the new name.
+    """
+    names = (_DATABASES.c.name, _SCHEMAS.c.name, _TABLES.c.name)
+    found = connection.execute(
+        sa.select(_TABLES.c.table_id, *names)
+        .select_from(join_namespaces(_TABLES))
+        .where(are_renamed, _TABLES.c.folder_name.is_(None), _TABLES.c.purged_at.is_(None))
+        .order_by(_TABLES.c.table_id)
+    ).all()
+    for table_id, *parts in found:
+        connection.execute(
+            sa.update(_TABLES)
+            .where(_TABLES.c.table_id == table_id)
+            .values(folder_name=msgspec.json.encode(parts).decode())
+        )
 
 
 def _update_table_row(connection: sa.Connection, table: TableRecord, **values: object) -> None:

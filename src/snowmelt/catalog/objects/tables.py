@@ -536,13 +536,17 @@ def _select_table_by_id() -> sa.Select[Any]:
 
 
 def _to_table_record(row: sa.Row[Any]) -> TableRecord:
+    name = TableName(row.database, row.schema, row.name)
     return make_record(
         TableRecord,
         row,
-        name=TableName(row.database, row.schema, row.name),
+        name=name,
         schema=TableSchema(row.schema_version, _columns_decoder.decode(row.columns)),
         cluster_by=msgspec.json.decode(row.cluster_by, type=tuple[str, ...]),
         retention_days=row.effective_retention_days,
+        folder_name=name
+        if row.folder_name is None
+        else TableName(*msgspec.json.decode(row.folder_name, type=tuple[str, str, str])),
     )
 
 

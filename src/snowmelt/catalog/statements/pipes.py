@@ -71,10 +71,12 @@ class CreatePipe(Statement):
             )
         known = tables.find_pipe(session.connection, name)
         skip_if_exists(f"Pipe {name}", self.create_mode, exists=known is not None)
+        definition = self.definition
         if isinstance(self.copy, FileCopyText):
             _check_file_copy(self.copy, session, name)
         else:
-            _check_pipe_copy(self.copy, session, pipe_name=name)
+            table = _check_pipe_copy(self.copy, session, pipe_name=name)
+            definition = _list_target_columns(definition, self.copy, table)
         if known is not None and self.create_mode is CreateMode.OR_REPLACE:
             if not _may_use(known, session):
                 raise PrivilegeMissing(
@@ -88,7 +90,7 @@ class CreatePipe(Statement):
             name,
             schema.schema_id,
             owner=session.role,
-            definition=self.definition,
+            definition=definition,
             comment=self.comment,
             now=session.now,
         )
@@ -197,8 +199,10 @@ def _check_file_copy(copy: FileCopyText, session: StatementSession, name: TableN
         raise
 
 
-def _check_pipe_copy(copy: PipeCopy, session: StatementSession, *, pipe_name: TableName) -> None:
-    """Validate the COPY of a pipe that accepts rows against its table.
+def _check_pipe_copy(
+    copy: PipeCopy, session: StatementSession, *, pipe_name: TableName
+) -> TableRecord:
+    """Validate the COPY of a pipe that accepts rows against its table, and return the table.
 
     Raises:
         StatementError: If a column does not exist, or the number of expressions differs.
@@ -220,6 +224,23 @@ def _check_pipe_copy(copy: PipeCopy, session: StatementSession, *, pipe_name: Ta
             raise make_statement_error(
                 f"Expected {room} expressions, one for each column, not {len(items)}", item.position
             )
+    return table
+
+
+def _list_target_columns(definition: str, copy: PipeCopy, table: TableRecord) -> str:
+    """Add the names of the target columns to a COPY that refers to them by position.
+
+    Otherwise, a dropped column would move the values of later expressions into other columns.
+    """
+    if copy.columns is not None or copy.items is None or copy.by_name:
+        return definition
+    cursor = TokenCursor(definition)
+    first = cursor.current
+    cursor.expect("COPY", "INTO")
+    cursor.parse_name("a table", 3)
+    head = cursor.source_between(first, cursor.previous)
+    names = [to_display_name(each.name) for each in table.schema.columns[: len(copy.items)]]
+    return f"{head} ({', '.join(names)}){definition.removeprefix(head)}"
 
 
 def _unknown_column_error(

@@ -138,11 +138,17 @@ class TableLoader:
         with self._database.reading() as connection:
             try:
                 table = find_table(connection, name)
-            except (DatabaseNotFound, SchemaNotFound, TableNotFound):
+            except (DatabaseNotFound, SchemaNotFound, TableNotFound) as error:
                 upper = TableName(name.database, name.schema.upper(), name.table.upper())
                 if upper == name:
                     raise
-                table = find_table(connection, upper)
+                try:
+                    table = find_table(connection, upper)
+                except SchemaNotFound:
+                    # The schema exists as written: engines distinguish it from a missing table.
+                    if isinstance(error, TableNotFound):
+                        raise error from None
+                    raise
             require_table_privilege(connection, identity.role, table, "SELECT")
         return table
 
