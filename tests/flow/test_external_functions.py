@@ -424,6 +424,36 @@ def test_the_session_may_call_them_by_itself(
         world.attach_functions("demo.nowhere")
 
 
+def test_the_session_and_the_lake_call_the_same_function_of_several_with_one_name(
+    world: Snowmelt, spark: SparkSession, counted: Counted
+) -> None:
+    world.sql("create schema demo.twins")
+    for name in ("x(t varchar)", "try_x(t varchar)", '"y"(t varchar)', "y(t varchar)", "z(t varchar)",
+                 "z(t varchar, u varchar)", "z_1(t varchar)"):  # fmt: skip
+        path = "shaky" if name.startswith(("try_x", "y", "z_1")) else "upper"
+        world.sql(
+            f"create external function demo.twins.{name} returns varchar api_integration = here"
+            f" as '{counted.url}/{path}'"
+        )
+    with pytest.warns(UserWarning, match="is not attached") as told:
+        attached = world.attach_functions("demo.twins")
+    assert sorted(attached) == [
+        *("try_try_x", "try_x", "try_y", "try_z_1", "try_z_2", "x", "y", "z_1", "z_2")
+    ]
+    variant = "the try_ variant of "
+    assert sorted(str(each.message).partition(" is not attached")[0] for each in told) == [
+        'DEMO.TWINS."y"(VARCHAR)',
+        "DEMO.TWINS.Z(VARCHAR)",
+        f'{variant}DEMO.TWINS."y"(VARCHAR)',
+        f"{variant}DEMO.TWINS.X(VARCHAR)",
+        f"{variant}DEMO.TWINS.Z(VARCHAR)",
+    ]
+    query = "select try_x('a'), y('b'), z_1('c')"
+    there = world.sql(query, database="demo", schema="twins").collect()
+    assert [tuple(row) for row in spark.sql(query).collect()] == [tuple(row) for row in there]
+    assert tuple(there[0]) == ("a", "b", "c")
+
+
 def test_functions_make_columns(world: Snowmelt, spark: SparkSession, counted: Counted) -> None:
     middle, place = (
         world.function(f"demo.public.{name}") for name in ("middle", "ext_func_city_lat_long")
