@@ -137,6 +137,13 @@ def test_values_come_back_as_they_went(ask: Any, kind: str, text: str, value: An
         ("VARIANT", "map('k', array(1, 2))", '{"k":[1,2]}'),
         ("VARIANT", "'text'", '"text"'),
         ("VARIANT", "12345678901234567890123456789012345678BD", None),
+        ("VARIANT", "parse_json('0.000000048382277801338157')", None),
+        ("OBJECT", """parse_json('{"a":0.00000001234567890123456789}')""", None),
+        (
+            "VARIANT",
+            "named_struct('a', 0.00000001234567890123456789BD)",
+            '{"a":0.00000001234567890123456789}',
+        ),
         ("VARIANT", "TIME'10:11:12'", '"10:11:12"'),
         ("VARIANT", "cast(null as string)", None),
         ("OBJECT", "named_struct('n', 1.5BD, 'm', map('x', 1))", '{"m":{"x":1},"n":1.5}'),
