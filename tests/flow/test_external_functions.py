@@ -137,6 +137,13 @@ def test_values_come_back_as_they_went(ask: Any, kind: str, text: str, value: An
         ("VARIANT", "map('k', array(1, 2))", '{"k":[1,2]}'),
         ("VARIANT", "'text'", '"text"'),
         ("VARIANT", "12345678901234567890123456789012345678BD", None),
+        ("VARIANT", "parse_json('0.000000048382277801338157')", None),
+        ("OBJECT", """parse_json('{"a":0.00000001234567890123456789}')""", None),
+        (
+            "VARIANT",
+            "named_struct('a', 0.00000001234567890123456789BD)",
+            '{"a":0.00000001234567890123456789}',
+        ),
         ("VARIANT", "TIME'10:11:12'", '"10:11:12"'),
         ("VARIANT", "cast(null as string)", None),
         ("OBJECT", "named_struct('n', 1.5BD, 'm', map('x', 1))", '{"m":{"x":1},"n":1.5}'),
@@ -422,6 +429,36 @@ def test_the_session_may_call_them_by_itself(
     assert tried[0][0] == "Y"
     with pytest.raises(SchemaNotFound):
         world.attach_functions("demo.nowhere")
+
+
+def test_the_session_and_the_lake_call_the_same_function_of_several_with_one_name(
+    world: Snowmelt, spark: SparkSession, counted: Counted
+) -> None:
+    world.sql("create schema demo.twins")
+    for name in ("x(t varchar)", "try_x(t varchar)", '"y"(t varchar)', "y(t varchar)", "z(t varchar)",
+                 "z(t varchar, u varchar)", "z_1(t varchar)"):  # fmt: skip
+        path = "shaky" if name.startswith(("try_x", "y", "z_1")) else "upper"
+        world.sql(
+            f"create external function demo.twins.{name} returns varchar api_integration = here"
+            f" as '{counted.url}/{path}'"
+        )
+    with pytest.warns(UserWarning, match="is not attached") as told:
+        attached = world.attach_functions("demo.twins")
+    assert sorted(attached) == [
+        *("try_try_x", "try_x", "try_y", "try_z_1", "try_z_2", "x", "y", "z_1", "z_2")
+    ]
+    variant = "the try_ variant of "
+    assert sorted(str(each.message).partition(" is not attached")[0] for each in told) == [
+        'DEMO.TWINS."y"(VARCHAR)',
+        "DEMO.TWINS.Z(VARCHAR)",
+        f'{variant}DEMO.TWINS."y"(VARCHAR)',
+        f"{variant}DEMO.TWINS.X(VARCHAR)",
+        f"{variant}DEMO.TWINS.Z(VARCHAR)",
+    ]
+    query = "select try_x('a'), y('b'), z_1('c')"
+    there = world.sql(query, database="demo", schema="twins").collect()
+    assert [tuple(row) for row in spark.sql(query).collect()] == [tuple(row) for row in there]
+    assert tuple(there[0]) == ("a", "b", "c")
 
 
 def test_functions_make_columns(world: Snowmelt, spark: SparkSession, counted: Counted) -> None:

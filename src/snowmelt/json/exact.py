@@ -21,6 +21,9 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Maximum length of a number that a float preserves: a sign, a point, and 15 digits.
 _MAX_EXACT_FLOAT_CHARS = 16
 _MAX_EXPONENT = 4096
+_MAX_PLAIN_PLACES = 38
+# Parts of Decimals that are not finite or have an exponent. Floats have a small e.
+_DECIMAL_MARKS = (b"NaN", b"Infinity", b"E-", b"E+")
 
 
 class JsonSyntaxError(ValueError):
@@ -99,6 +102,9 @@ def _reject_constant(token: str) -> float:
 def serialize_json(value: object) -> bytes:
     """Return compact JSON in UTF-8. A float or Decimal that is not finite becomes null.
 
+    A Decimal of up to 38 places before and after its point is written without an exponent: readers
+    such as Spark's VARIANT convert numbers with exponents to the nearest double.
+
     Raises:
         TypeError: If a value has no JSON form.
     """
@@ -106,16 +112,16 @@ def serialize_json(value: object) -> bytes:
         written = _encoder.encode(value)
     except UnicodeEncodeError:
         return _encoder.encode(_make_writable(value))
-    # msgspec writes such a Decimal without quotes.
-    if b"NaN" in written or b"Infinity" in written:
+    # msgspec writes these Decimals as Python does.
+    if any(mark in written for mark in _DECIMAL_MARKS):
         return _encoder.encode(_make_writable(value))
     return written
 
 
 def _make_writable(value: object) -> object:
-    """Return a value with escaped JSON for unpaired surrogates and None for Decimals like NaN."""
+    """Return a value with JSON for unpaired surrogates and Decimals, and None for those like NaN."""
     if isinstance(value, Decimal):
-        return value if value.is_finite() else None
+        return _make_writable_decimal(value)
     if isinstance(value, str):
         try:
             value.encode()
@@ -127,6 +133,15 @@ def _make_writable(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_make_writable(each) for each in value]
     return value
+
+
+def _make_writable_decimal(value: Decimal) -> object:
+    if not value.is_finite():
+        return None
+    exponent = int(value.as_tuple().exponent)
+    if exponent < -_MAX_PLAIN_PLACES or max(value.adjusted(), exponent) >= _MAX_PLAIN_PLACES:
+        return value
+    return msgspec.Raw(format(value, "f").encode())
 
 
 def _parse_written_number(text: str) -> object:

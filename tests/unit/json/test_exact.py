@@ -35,6 +35,33 @@ def test_every_decimal_comes_back_as_it_went(value: Decimal) -> None:
     assert Decimal(str(back[0])) == value
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0.000000048382277801338157",
+        "0.00000001234567890123456789",
+        f"-0.{'0' * 37}1",
+        "0.0000000000",
+        "120000000000000000000000000000",
+        "1.50",
+    ],
+)
+def test_a_decimal_of_up_to_38_places_has_no_exponent(text: str) -> None:
+    value = Decimal(text)
+    for each in (value, value.normalize()):
+        written = serialize_json({"a": [each, "1E-7"], "b": {"c": (each,)}})
+        back: Any = json.loads(written, parse_float=str, parse_int=str)
+        assert "E" not in back["a"][0]
+        assert back["b"]["c"][0] == back["a"][0]
+        assert Decimal(back["a"][0]) == value
+        assert back["a"][1] == "1E-7"
+
+
+@pytest.mark.parametrize("text", ["1E-39", "1E+38", "1E-4000", "1E+4000"])
+def test_a_decimal_of_more_places_keeps_its_exponent(text: str) -> None:
+    assert serialize_json([Decimal(text)]) == f"[{text}]".encode()
+
+
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
 def test_json_that_python_writes_is_read_alike(value: Any) -> None:
     assert parse_json(json.dumps(value).encode()) == value

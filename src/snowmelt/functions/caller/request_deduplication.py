@@ -135,6 +135,9 @@ class RequestBuilder:
         """Cache the values of a response for later calls."""
         if self._cache is None or not work.cache_keys:
             return
+        if pa.types.is_timestamp(response_values.type):
+            # Python cannot represent all instants in all zones, and pyarrow lacks zones of Spark.
+            response_values = response_values.view(pa.int64())
         values = response_values.to_pylist()
         sizes = [
             len(each) if isinstance(each, (str, bytes)) else _DEFAULT_VALUE_BYTES for each in values
@@ -169,6 +172,8 @@ class RequestBuilder:
         slots[~is_known] = np.arange(len(missing))
         slots[is_known] = np.arange(len(missing), row_count)
         values = [value for value in found if value is not CACHE_MISS]
+        if pa.types.is_timestamp(self._result_type):
+            return missing, pa.array(values, pa.int64()).view(self._result_type), slots
         return missing, pa.array(values, self._result_type), slots
 
 

@@ -224,6 +224,8 @@ ColumnFormatter: TypeAlias = Callable[[pa.Array], pa.StringArray]
 
 _NUMBER_PATTERN = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _SPACE_BYTE = 32
+# Arrow writes decimals with exponents only if their scale is larger.
+_MAX_PLAIN_SCALE = 6
 _STRING_TYPE = pa.string()
 _INT32_FORMAT = Struct("<i")
 _CAST_TO_STRING = pc.CastOptions(target_type=_STRING_TYPE)
@@ -271,11 +273,27 @@ def _cast_to_text(column: pa.Array) -> pa.StringArray:
 
 
 def _format_numbers(column: pa.Array) -> pa.StringArray:
+    if pa.types.is_decimal(column.type):
+        return _format_decimals(column)
     if column.type != _STRING_TYPE:
         return _cast_to_text(column)
     if pc.all(pc.match_substring_regex(column, _NUMBER_PATTERN)).as_py() is False:
         raise pa.ArrowInvalid("it has text that is not a number")
     return column
+
+
+def _format_decimals(column: pa.Array) -> pa.StringArray:
+    """Return strings without exponents, which Arrow writes for decimals close to zero."""
+    texts = _cast_to_text(column)
+    if column.type.scale <= _MAX_PLAIN_SCALE:
+        return texts
+    places = pc.indices_nonzero(pc.match_substring(texts, "E").fill_null(False))
+    if not len(places):
+        return texts
+    plain = texts.to_pylist()
+    for place, value in zip(places.to_pylist(), column.take(places).to_pylist(), strict=True):
+        plain[place] = format(value, "f")
+    return pa.array(plain, _STRING_TYPE)
 
 
 def _format_timestamps(column: pa.Array) -> pa.StringArray:

@@ -205,7 +205,9 @@ class ResponseDecoder:
         if self._result_type != _INT64_TYPE:
             return column.cast(self._result_type)
         limit = 10 ** (self._type.precision or 1)
-        if pc.any(pc.greater_equal(pc.abs(column), limit)).as_py():
+        # Do not compare absolute values: the lowest int64 has none.
+        bounds = pc.min_max(column).as_py()
+        if bounds["min"] is not None and not -limit < bounds["min"] <= bounds["max"] < limit:
             raise pa.ArrowInvalid("a number has more digits")
         return column
 

@@ -45,6 +45,7 @@ _TIMESTAMP_PATTERN = re.compile(
 )
 _HEX_PATTERN = re.compile(r"(?:[0-9A-Fa-f]{2})*")
 _MICROSECOND_DIGITS = 6
+_MINUTE = dt.timedelta(minutes=1)
 _NUMBER_TYPES = (int, float, Decimal)
 
 
@@ -349,6 +350,10 @@ def _write_timestamp(value: object, kind: LogicalType, zone: dt.tzinfo) -> str:
         found = found.replace(tzinfo=zone)
     elif kind is LogicalType.TIMESTAMP_LTZ:
         found = found.astimezone(zone)
+    offset = found.utcoffset() or dt.timedelta()
+    if offset % _MINUTE:
+        # Offsets of local mean time have seconds, which the format cannot represent.
+        found = found.astimezone(dt.timezone(round(offset / _MINUTE) * _MINUTE))
     return f"{found.replace(tzinfo=None).isoformat(' ')} {found:%z}"
 
 

@@ -44,7 +44,7 @@ _TRY_PREFIX = "TRY_"
 _AFTER_SELECT_LIST = frozenset({
     "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET",
     "WINDOW", "QUALIFY", "UNION", "EXCEPT", "INTERSECT", "MINUS", "LATERAL", "INTO",
-    ")", "]", "}", ";",
+    ")", "]", "}", ";", "|>",
 })  # fmt: skip
 
 
@@ -220,7 +220,8 @@ def _list_missing_aliases(
     tokens = calls.tokens
     functions = [at for at, call in chosen.items() if call not in calls.history_calls]
     for index, token in enumerate(tokens):
-        if token.unquoted != "SELECT":
+        in_pipe = token.unquoted == "EXTEND" and tokens[index - 1].unquoted == "|>"
+        if token.unquoted != "SELECT" and not in_pipe:
             continue
         begin, after = _find_select_list(calls, index + 1)
         for start, end in split_at_commas(tokens, calls.closings, begin, after):
@@ -237,9 +238,18 @@ def _find_select_list(calls: StatementCalls, start: int) -> tuple[int, int]:
     while tokens[start].unquoted in {"DISTINCT", "ALL"} or tokens[start].unquoted.startswith("/*+"):
         start += 1
     end = start
-    while tokens[end].kind is not TokenKind.END and tokens[end].unquoted not in _AFTER_SELECT_LIST:
+    while tokens[end].kind is not TokenKind.END and not _ends_select_list(tokens, end):
         end = calls.closings.get(end, end) + 1
     return start, end
+
+
+def _ends_select_list(tokens: Sequence[SqlToken], index: int) -> bool:
+    word, before = tokens[index].unquoted, tokens[index - 1].unquoted
+    if word == "FROM" and before == "DISTINCT":  # a IS [NOT] DISTINCT FROM b
+        return tokens[index - 2].unquoted not in {"IS", "NOT"}
+    if word == "EXCEPT" and before == "*":  # * EXCEPT (a), b
+        return False
+    return word in _AFTER_SELECT_LIST
 
 
 def _has_column_name(text: str) -> bool:

@@ -34,6 +34,7 @@ from snowmelt.catalog.objects.external_functions import (
     CallableFunction,
     FunctionName,
     can_use_function,
+    display_overload,
     list_callable_functions,
     list_external_functions,
     list_usable_functions,
@@ -126,6 +127,35 @@ class RegisteredFunction:
             return name
         front, _, last = name.rpartition(".")
         return f"{front}.{_TRY_PREFIX.lower()}{last}"
+
+
+@dataclass(frozen=True, slots=True)
+class _SessionFunction:
+    """Function of the session's own SQL, whose names are not case-sensitive."""
+
+    definition: CallableFunction
+    trying: bool
+    is_overload: bool
+
+    def __str__(self) -> str:
+        signature = self.definition.function.signature
+        types = [each.type for each in signature.arguments]
+        shown = display_overload(self.definition.name, types)
+        return f"the try_ variant of {shown}" if self.trying else shown
+
+    @property
+    def shown(self) -> str:
+        """Name in the session."""
+        short = self.definition.name.function
+        if self.is_overload:
+            short = f"{short}_{len(self.definition.function.signature.arguments)}"
+        return (_TRY_PREFIX + short if self.trying else short).lower()
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool]:
+        """Rank among functions of one name: the lowest is the one that `Snowmelt.sql` calls."""
+        name = self.definition.name.function
+        return self.trying, self.is_overload, name != name.upper()
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,32 +265,44 @@ class SparkFunctions:
         """Create temporary functions in the session for all usable functions of a schema.
 
         Each function gets its short name and a variant with the prefix `try_`. Overloads of one name get
-        the number of their arguments as suffix. Later changes in the catalog do not affect them.
+        the number of their arguments as suffix. If several have the same name in Spark, the function that
+        `rewrite_query` would call gets it, with a warning. Later changes in the catalog do not affect them.
 
         Raises:
             NotFound: If the schema, or an object that a function needs, does not exist.
         """
         asker = self._make_caller_context((database, schema))
-        attached = []
         with self._database.reading() as connection:
             find_namespace_ids(connection, database, schema)
             there = list_external_functions(connection, database, schema)
             usable = {each.name for each in there if can_use_function(connection, self._role, each)}
+        wrappers: list[_SessionFunction] = []
         for name in sorted(usable):
             with self._database.reading() as connection:
                 found = list_callable_functions(connection, self._role, name)
-            for called in found:
-                arity = len(called.function.signature.arguments)
-                short = name.function if len(found) == 1 else f"{name.function}_{arity}"
-                for trying in (False, True):
-                    shown = (_TRY_PREFIX + short if trying else short).lower()
-                    registered = self._register_function(
-                        called, asker, trying=trying, is_attached=True
-                    )
-                    with self._lock:
-                        self._attached_functions[registered.private_name] = registered
-                    self._create_sql_wrapper(shown, called, registered)
-                    attached.append(shown)
+            wrappers += (
+                _SessionFunction(called, trying, is_overload=len(found) > 1)
+                for called in found
+                for trying in (False, True)
+            )
+        owners: dict[str, _SessionFunction] = {}
+        for each in sorted(wrappers, key=lambda wrapper: wrapper.rank):
+            owner = owners.setdefault(each.shown, each)
+            if owner is not each:
+                warnings.warn(
+                    f"{each} is not attached, because {each.shown} is {owner}", stacklevel=3
+                )
+        attached = []
+        for each in wrappers:
+            if owners[each.shown] is not each:
+                continue
+            registered = self._register_function(
+                each.definition, asker, trying=each.trying, is_attached=True
+            )
+            with self._lock:
+                self._attached_functions[registered.private_name] = registered
+            self._create_sql_wrapper(each.shown, each.definition, registered)
+            attached.append(each.shown)
         return attached
 
     def make_column_function(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,6 +114,25 @@ def test_what_a_session_says_belongs_to_what_was_asked():
         here = plan(signature=SIGNATURE, volatility=Volatility.IMMUTABLE)
         object.__setattr__(here, "context", {"CURRENT_USER": user})
         assert asked(RequestBuilder(here, place(), cache), batch)[0].cache_hits == 0
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata", "UTC+2", "GMT+01:00"])
+def test_known_instants_are_the_same_in_each_zone(zone):
+    first, last = -62_135_596_800_000_000, 253_402_300_799_999_999
+    texts = [str(at) for at in range(4)]
+    instants = pa.array([first, 0, last, None], pa.int64()).view(pa.timestamp("us", zone))
+    signature = FunctionSignature(
+        "f", SIGNATURE.arguments[:1], parse_sql_type_text("TIMESTAMP_LTZ")
+    )
+    here = plan(signature=signature, volatility=Volatility.IMMUTABLE)
+    object.__setattr__(here, "zone", zone)
+    one = RequestBuilder(here, place(), ValueCache(10**6))
+    (batch,) = CallBatcher(8, 10**6).split_batches([[pa.array(texts, pa.string())]])
+    work = one.build_work(batch)
+    one.cache_values(work, instants)
+    known = one.build_work(batch)
+    assert known.request is None
+    assert known.spread_to_rows(instants.slice(0, 0), known.cached_values).equals(instants)
 
 
 def test_halves_ask_what_the_whole_asked():

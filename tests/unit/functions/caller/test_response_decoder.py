@@ -155,6 +155,14 @@ def test_a_value_is_what_the_declared_type_says(type_text, fragment, value):
     assert read(body_of([fragment]), type_text, 1).values.to_pylist() == [value]
 
 
+@pytest.mark.parametrize("type_text", ["NUMBER(1,0)", "NUMBER(10,0)", "NUMBER(18,0)"])
+@pytest.mark.parametrize("number", [-(2**63), 2**63 - 1, -(10**18), 10**18])
+def test_a_number_with_too_many_digits_does_not_fit_at_the_ends_of_64_bits(type_text, number):
+    expected = slowly(body_of([number]), type_text, 1)
+    assert "the number does not fit" in expected
+    assert outcome(lambda: read(body_of([number]), type_text, 1)) == expected
+
+
 @pytest.mark.parametrize(
     ("text", "hour"),
     [

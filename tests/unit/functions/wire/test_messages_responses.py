@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import math
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from snowmelt.functions.errors import ResponseInvalid
 from snowmelt.functions.signature import parse_sql_type_text
 from snowmelt.functions.wire.messages import ResponseReader, ResponseWriter, RowFailure
+from snowmelt.functions.wire.values import Formats
 
 
 def read(body, type_text="VARCHAR", count=2, **options):
@@ -21,6 +23,23 @@ def written(values, type_text):
     writer = ResponseWriter(parse_sql_type_text(type_text))
     found, failures = writer.convert_values(values)
     return writer.encode_body(found, failures), failures
+
+
+@pytest.mark.parametrize("type_text", ["TIMESTAMP_LTZ", "TIMESTAMP_TZ"])
+@pytest.mark.parametrize(
+    ("zone", "text"),
+    [
+        ("Europe/Berlin", "1890-01-01 11:59:32 +0053"),
+        ("America/New_York", "1880-01-01 12:00:02 -0456"),
+        ("Africa/Monrovia", "1950-01-01 12:00:30 -0044"),
+    ],
+)
+def test_offsets_with_seconds_are_written_in_minutes_and_the_instant_stays(type_text, zone, text):
+    value = dt.datetime(int(text[:4]), 1, 1, 12, tzinfo=ZoneInfo(zone))
+    writer = ResponseWriter(parse_sql_type_text(type_text), Formats(zone=ZoneInfo(zone)))
+    found, failures = writer.convert_values([value])
+    assert found == [text]
+    assert read(writer.encode_body(found, failures), type_text, 1).values == [value]
 
 
 def test_the_published_example_is_read_as_values_and_as_text():

@@ -70,6 +70,22 @@ def test_what_is_called_is_replaced_and_nothing_else(text: str, expected: str | 
         ("select f( x\n ) + 1, y from t", "select <F|x> + 1 AS `f( x ) + 1`, y from t"),
         ("select distinct f(`a`) from t", "select distinct <F|`a`> AS `f(``a``)` from t"),
         ("select demo.s.f(x) from t", "select <DEMO.S.F|x> AS `demo.s.f(x)` from t"),
+        (
+            "select f(x) is distinct from y from t",
+            "select <F|x> is distinct from y AS `f(x) is distinct from y` from t",
+        ),
+        (
+            "select y is not distinct from f(x) from t",
+            "select y is not distinct from <F|x> AS `y is not distinct from f(x)` from t",
+        ),
+        (
+            "select t.* except (y), f(x) from t except select f(y)",
+            "select t.* except (y), <F|x> AS `f(x)` from t except select <F|y> AS `f(y)`",
+        ),
+        (
+            "from t |> extend f(x) |> select f(y), z |> where f(z)",
+            "from t |> extend <F|x> AS `f(x)` |> select <F|y> AS `f(y)`, z |> where <F|z>",
+        ),
         ("select f(x) b, f(x):city, f(x).a", "select <F|x> b, <F|x>:city, <F|x>.a AS `f(x).a`"),
         (
             "select /*+ BROADCAST(t) */ f(x) from t union all select f(y)",
