@@ -186,7 +186,7 @@ class CallPipeline:
         if options.dry_run and function.cache_bytes:
             cache: ValueCache | None = ValueCache(function.cache_bytes)
         else:
-            cache = get_value_cache(function)
+            cache = get_value_cache(plan)
         self._request_builder = RequestBuilder(plan, position, cache)
         self._response_decoder = ResponseDecoder(
             function.signature.returns,

@@ -13,7 +13,7 @@ import hashlib
 import math
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -332,18 +332,23 @@ class ValueCache:
                 self._bytes -= entries.pop(oldest)[1]
 
 
-_caches: dict[tuple[int, str], ValueCache] = {}
+_caches: dict[Hashable, ValueCache] = {}
 _MAX_CACHED_FUNCTIONS = 64
 
 
-def get_value_cache(function: ExternalFunction) -> ValueCache | None:
-    """Return this process's cache of a function, or None if the function has no cache.
+def get_value_cache(plan: CallPlan) -> ValueCache | None:
+    """Return this process's cache of a plan's function, or None if the function has no cache.
 
-    A function that was changed has another version and starts with an empty cache.
+    Plans with the same arguments share a cache only if the service gets the same headers, and the
+    response is translated and decoded in the same way.
     """
+    function = plan.function
     if not function.cache_bytes:
         return None
-    key = (os.getpid(), function.version)
+    key = (
+        *(os.getpid(), function.version, plan.zone, frozenset(plan.context.items())),
+        *(plan.request_translator, plan.response_translator),
+    )
     found = _caches.get(key)
     if found is None:
         while len(_caches) >= _MAX_CACHED_FUNCTIONS:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.functions.caller.request_deduplication import CACHE_MISS, ValueCache, get_value_cache
+from snowmelt.functions.definition import Translator, TranslatorLanguage
 from support.call_plans import plan
 
 _ENTRY = 201  # what an entry with a key of one byte and an empty value counts as
@@ -35,10 +37,28 @@ def test_a_value_that_would_push_out_much_else_is_not_kept():
 
 
 def test_a_function_without_cache_has_none_and_a_changed_one_another():
-    assert get_value_cache(plan().function) is None
-    first, changed = (plan(cache_bytes=size).function for size in (1_000, 2_000))
-    assert get_value_cache(first) is get_value_cache(first)
+    assert get_value_cache(plan()) is None
+    first, changed = (plan(cache_bytes=size) for size in (1_000, 2_000))
+    assert get_value_cache(first) is get_value_cache(plan(cache_bytes=1_000))
     assert get_value_cache(first) is not get_value_cache(changed)
+
+
+def test_a_replaced_translator_another_zone_and_other_headers_have_another_cache():
+    first = plan(cache_bytes=3_000)
+    translators = [
+        Translator("db.s.t", TranslatorLanguage.JAVASCRIPT, "event", f"return {{body: {body}}}")
+        for body in ("1", "2")
+    ]
+    others = [
+        *(replace(first, response_translator=each) for each in translators),
+        *(replace(first, request_translator=each) for each in translators),
+        replace(first, zone="Asia/Tokyo"),
+        *(replace(first, context={"current_user": each}) for each in ("A", "B")),
+    ]
+    caches = [get_value_cache(each) for each in (first, *others)]
+    assert len({id(each) for each in caches}) == len(caches)
+    again = replace(first, response_translator=replace(translators[0]))
+    assert get_value_cache(again) is caches[1]
 
 
 @given(
