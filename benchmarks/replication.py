@@ -7,8 +7,8 @@ until the catalog of the secondary has it. Cost: registrations through HTTP, in 
 with a group that a secondary follows. The steady load has the default settings and a blob for each
 registration. The load at the limit is faster than the service, which does not read the stage. The
 sites are different machines in reality. Therefore the primary and its PostgreSQL have a processor
-of their own. The load and the secondary, whose catalog is SQLite, share the other processors.
-Failover: the primary is killed while a client with both addresses streams. Two times start
+and a disk of their own. The load and the secondary, whose catalog is SQLite, share the other
+processors, and the secondary's folder is in memory. Failover: the primary is killed while a client with both addresses streams. Two times start
 with the statement PRIMARY: the time until the first commit in the catalog of the new primary, and
 the time until the client receives its first committed offset token from the new primary.
 """
@@ -20,11 +20,13 @@ import contextlib
 import datetime as dt
 import os
 import statistics
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -41,6 +43,8 @@ from snowmelt.errors import SnowmeltError
 
 _CREATE = f"CREATE OR REPLACE TABLE {TABLE} (id NUMBER(18,0) NOT NULL)"
 _BATCH = 1_000
+# Folder in memory on Linux.
+_MEMORY = Path("/dev/shm")
 
 
 def _join(primary: Running, secondary: Running) -> None:
@@ -163,7 +167,10 @@ def _running_sites(settings: Mapping[str, Any]) -> Iterator[tuple[Running, Runni
         with _on_processors(of_primary=True):
             primary = stack.enter_context(Running(**settings))
         stack.enter_context(_on_processors(of_primary=False))
-        yield primary, stack.enter_context(Running(empty=True, niceness=19))
+        # The primary waits for its disk, which must not have the writes of the secondary, too.
+        memory = _MEMORY if _MEMORY.is_dir() else None
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=memory)))
+        yield primary, stack.enter_context(Running(folder, empty=True, niceness=19))
 
 
 def _note_processor_time(running: Running, noted: list[float]) -> None:
