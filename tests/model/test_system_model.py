@@ -22,3 +22,6 @@ def test_readers_return_what_a_model_of_all_operations_contains(
     assert result.counts["rows inserted"] > 0
     assert result.counts["kills of the service"] > 0
     assert result.counts["kills of clients"] > 0
+    assert result.counts["values by plain query"] > 0
+    assert result.counts["values by PyIceberg"] > 0
+    assert result.counts["integrity checks"] > 0

@@ -123,9 +123,9 @@ def _check_rejected(run: Run) -> None:
     try:
         records = run.query_records(f"SELECT row_data FROM {ERROR_TABLE}")
     except SnowmeltError as error:
-        # The first table with an error table creates it.
+        # The first table with an error table creates it. Without it, no rejected row is there.
         run.log(ERROR_TABLE, error)
-        return
+        records = []
     found: collections.Counter[int] = collections.Counter()
     for record in records:
         fields = {
