@@ -91,6 +91,7 @@ from snowmelt.spark.task_job import run_tasks
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.migration import MigrationResult, MigrationSettings, migrate_table
 from snowmelt.table.snapshot import TableSnapshot
+from snowmelt.table.warehouse_paths import open_warehouse
 
 _DEFAULT_CALL_LOG_DAYS = 7
 _UTC_ZONE_NAMES = frozenset({"UTC", "ETC/UTC", "Z", "GMT", "+00:00"})
@@ -170,6 +171,7 @@ class Snowmelt:
             self._database,
             self._keyring,
             self._migration.stage_url,
+            open_warehouse(self._migration.warehouse_url),
             role=role,
             clock=self._clock,
         )

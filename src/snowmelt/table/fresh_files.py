@@ -23,13 +23,13 @@ from snowmelt.table.chunk_reader import (
     run_chunk_read_task,
 )
 from snowmelt.table.external_sort import make_sort_keys
-from snowmelt.table.native_file import read_native_file
+from snowmelt.table.native_file import NativeFile, read_native_file
 from snowmelt.table.native_file_writer import WrittenFile, write_native_file
 from snowmelt.table.warehouse_paths import Warehouse, make_fresh_path
 
 _MIB = 1024 * 1024
-# Maximum size of the chunks of a round. A larger backlog is published in several rounds. A round
-# takes at most about 1 s of CPU.
+# Maximum size of the chunks of a round. A larger backlog is published in several rounds. A row
+# counts as 32 bytes or more, so a round takes at most about 1 s of CPU.
 MAX_ROUND_BYTES = 32 * _MIB
 # Fresh files of a table are compacted only if there are more than this number. Compaction takes
 # half the CPU of a round, and most files are migrated before there are so many.
@@ -132,3 +132,19 @@ class FreshFileWriter:
 def decode_fresh_file(file: FreshFile) -> WrittenFile:
     """Decode the manifest description of a fresh file."""
     return _decoder.decode(file.entry)
+
+
+def describe_fresh_file(file: FreshFile, warehouse: Warehouse) -> NativeFile:
+    """Return a fresh file as readers of native files need it. Its `sequence` is 0."""
+    written = decode_fresh_file(file)
+    bounds = written.bounds.items()
+    return NativeFile(
+        path=warehouse.to_address(written.path),
+        sequence=0,
+        size=written.size,
+        rows=written.rows,
+        lower={key: each.lower for key, each in bounds if each.lower is not None},
+        upper={key: each.upper for key, each in bounds if each.upper is not None},
+        nulls={key: each.nulls for key, each in bounds},
+        nans={key: each.nans for key, each in bounds if each.nans is not None},
+    )

@@ -1,8 +1,9 @@
 """Consistent snapshots of tables: native files up to a watermark, chunks above it.
 
-The pointer and the sequences of the chunks are read in one transaction, so a concurrent migration
-does not change the result. Each row is either in a chunk or in a native file, never in both or
-neither. Everything that a snapshot references is retained until its deadline, including the catalog
+The pointer, the fresh files and the sequences of the chunks are read in one transaction, so a
+concurrent migration does not change the result. Each row is in exactly one chunk, fresh file or
+native file. Fresh files are the files that were published for other engines. A reader that reads
+Parquet faster than chunks asks for them, and gets only the chunks that are in no fresh file. Everything that a snapshot references is retained until its deadline, including the catalog
 rows of its chunks, because garbage collection waits longer than that. These rows can therefore be
 read later.
 """
@@ -14,9 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import sqlalchemy as sa
+
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects.name_suggestions import suggesting_names
+from snowmelt.catalog.objects.published_snapshots import FreshFile, list_fresh_files
 from snowmelt.catalog.objects.tables import find_table, list_table_schema_versions
 from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.catalog.streaming.chunks import ChunkRange, ChunkRecord, read_chunk_range
@@ -47,7 +51,7 @@ def check_retention_outlasts_queries(retention_s: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """Table at one time: native files up to `watermark`, and `chunks` up to `up_to`.
+    """Table at one time: native files up to `watermark`, `fresh` files, and `chunks` up to `up_to`.
 
     `chunks` includes quarantined chunks with any sequence, because these are in no native file.
     """
@@ -59,6 +63,7 @@ class TableSnapshot:
     up_to: int
     chunks: ChunkRange | tuple[ChunkRecord, ...]
     deadline: dt.datetime
+    fresh: tuple[FreshFile, ...] = ()
 
     @property
     def pointer(self) -> str | None:
@@ -87,10 +92,12 @@ def take_snapshots(
     *,
     clock: Clock,
     role: str | None = None,
+    with_fresh_files: bool = False,
 ) -> list[TableSnapshot]:
     """Take snapshots of several tables at one time.
 
-    Snapshots are valid for `MAX_SNAPSHOT_AGE_S`. `role` must have SELECT. None: no check.
+    Snapshots are valid for `MAX_SNAPSHOT_AGE_S`. `role` must have SELECT. None: no check. Without
+    `with_fresh_files`, the snapshots have chunks instead of fresh files.
 
     Raises:
         DatabaseNotFound: If a database does not exist or the role lacks privileges on it.
@@ -107,7 +114,10 @@ def take_snapshots(
                 if role is not None:
                     require_table_privilege(connection, role, table, "SELECT")
             schemas = list_table_schema_versions(connection, table.table_id)
-            found.append((table, schemas, read_chunk_range(connection, database, table)))
+            fresh = _list_adjacent_files(connection, table) if with_fresh_files else ()
+            covered = fresh[-1].to_seq if fresh else table.migrated_seq
+            chunks = read_chunk_range(connection, database, table, covered)
+            found.append((table, schemas, fresh, chunks))
     return [
         TableSnapshot(
             table=table,
@@ -117,9 +127,22 @@ def take_snapshots(
             up_to=table.last_seq,
             chunks=chunks,
             deadline=deadline,
+            fresh=fresh,
         )
-        for table, schemas, chunks in found
+        for table, schemas, fresh, chunks in found
     ]
+
+
+def _list_adjacent_files(connection: sa.Connection, table: TableRecord) -> tuple[FreshFile, ...]:
+    """Return the fresh files that continue the native files without a gap."""
+    found: list[FreshFile] = []
+    covered = table.migrated_seq
+    for file in list_fresh_files(connection, table.table_id):
+        # A migration that was planned before the file may have ended within it.
+        if file.from_seq == covered:
+            found.append(file)
+            covered = file.to_seq
+    return tuple(found)
 
 
 def load_current_native_table(table: TableRecord) -> NativeTable | None:

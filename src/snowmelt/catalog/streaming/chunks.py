@@ -173,19 +173,27 @@ _LIST_QUARANTINED = (
 )
 
 
-def read_chunk_range(connection: Connection, database: Database, table: TableRecord) -> ChunkRange:
-    """Return the chunks of a table that are in no native file, including quarantined chunks.
+def read_chunk_range(
+    connection: Connection, database: Database, table: TableRecord, after_seq: int
+) -> ChunkRange:
+    """Return the chunks of a table after a sequence, and its quarantined chunks.
+
+    `after_seq` is the watermark, or the end of the table's fresh files.
 
     Raises:
         TableInconsistent: If a chunk is missing.
     """
-    start, end = table.migrated_seq, table.last_seq
+    start, end = after_seq, table.last_seq
     # Sequences have no gaps, so the number of chunks shows if one is missing.
     counted = _select_range([sa.func.count()], table.table_id, start, end).order_by(None)
     _check_chunk_count(table, connection.execute(counted).scalar_one(), start, end)
     held = list_quarantined_chunk_records(connection, table.table_id)
     return ChunkRange(
-        database, table, start, end, tuple(chunk for chunk in held if chunk.seq <= start)
+        database,
+        table,
+        start,
+        end,
+        tuple(chunk for chunk in held if chunk.seq <= table.migrated_seq),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -27,9 +27,11 @@ from snowmelt.spark.tables.spark_column_mapping import (
     list_visible_columns,
     map_parquet_names,
 )
+from snowmelt.table.fresh_files import describe_fresh_file
 from snowmelt.table.pruning import Predicate, prune_chunks, prune_files
 from snowmelt.table.snapshot import TableSnapshot, take_snapshots
 from snowmelt.table.table_reader import make_chunk_read_tasks
+from snowmelt.table.warehouse_paths import Warehouse
 
 _FULL_NAME_PARTS = 3
 
@@ -41,6 +43,7 @@ class PlannedTable:
     index: int
     read: TableReadPlan
     predicates: tuple[Predicate, ...]
+    fresh_files_total: int
     chunks_total: int
 
 
@@ -48,11 +51,19 @@ class QueryPlanner:
     """Planner of one role's queries. Thread-safe."""
 
     def __init__(
-        self, database: Database, keyring: KeyRing, stage_url: str, *, role: str, clock: Clock
+        self,
+        database: Database,
+        keyring: KeyRing,
+        stage_url: str,
+        warehouse: Warehouse,
+        *,
+        role: str,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._keyring = keyring
         self._stage_url = stage_url
+        self._warehouse = warehouse
         self._role = role
         self._clock = clock
         self._executor = ThreadPoolExecutor(1, "snowmelt-manifests")
@@ -63,7 +74,7 @@ class QueryPlanner:
         Raises:
             TableNotFound: If the table does not exist or the role lacks privileges on it.
         """
-        [snapshot] = take_snapshots(self._database, [name], clock=self._clock, role=self._role)
+        [snapshot] = self._take_snapshots([name])
         columns = tuple(list_visible_columns(snapshot.table.schema))
         return self._plan_read(0, snapshot, columns, ()).read
 
@@ -154,8 +165,12 @@ class QueryPlanner:
     ) -> None:
         missing = sorted(set(names) - snapshots.keys())
         if missing:
-            found = take_snapshots(self._database, missing, clock=self._clock, role=self._role)
-            snapshots.update(zip(missing, found, strict=True))
+            snapshots.update(zip(missing, self._take_snapshots(missing), strict=True))
+
+    def _take_snapshots(self, names: Sequence[TableName]) -> list[TableSnapshot]:
+        return take_snapshots(
+            self._database, names, clock=self._clock, role=self._role, with_fresh_files=True
+        )
 
     def _plan_read(
         self,
@@ -171,6 +186,7 @@ class QueryPlanner:
             return PlannedFiles(tuple(prune_files(files, schema, predicates)), len(files))
 
         native = self._executor.submit(plan_files)
+        fresh = [describe_fresh_file(file, self._warehouse) for file in snapshot.fresh]
         chunks = prune_chunks(snapshot.chunks, schema, snapshot.schemas, predicates)
         read = TableReadPlan(
             table=str(snapshot.table.name),
@@ -179,6 +195,7 @@ class QueryPlanner:
             schema=schema,
             columns=columns,
             native=native,
+            fresh=tuple(prune_files(fresh, schema, predicates)),
             parquet_names=map_parquet_names(schema, snapshot.schemas.values()),
             tasks=tuple(
                 make_chunk_read_tasks(
@@ -190,7 +207,7 @@ class QueryPlanner:
             present_chunks=snapshot.chunk_numbers,
             deadline=snapshot.deadline,
         )
-        return PlannedTable(index, read, predicates, len(snapshot.chunks))
+        return PlannedTable(index, read, predicates, len(fresh), len(snapshot.chunks))
 
 
 # --- Counts of the files and chunks that a query would open.
@@ -207,10 +224,13 @@ class TableFileCounts:
     chunks_total: int
     columns: tuple[str, ...]
     predicates: tuple[Predicate, ...]
+    fresh_files: int = 0
+    fresh_files_total: int = 0
 
     def __str__(self) -> str:
         return (
             f"{self.table}: {self.native_files} of {self.native_files_total} native files, "
+            f"{self.fresh_files} of {self.fresh_files_total} fresh files, "
             f"{self.chunks} of {self.chunks_total} chunks, {len(self.columns)} columns"
         )
 
@@ -226,10 +246,11 @@ def count_table_files(planned: PlannedTable) -> TableFileCounts:
         chunks_total=planned.chunks_total,
         columns=tuple(column.name for column in read.columns),
         predicates=planned.predicates,
+        fresh_files=len(read.fresh),
+        fresh_files_total=planned.fresh_files_total,
     )
 
 
 def count_table_rows(planned: PlannedTable) -> int:
     """Return the number of rows in the files and chunks to open."""
-    files, tasks = planned.read.files, planned.read.tasks
-    return sum(each.rows for each in files) + sum(each.rows for each in tasks)
+    return planned.read.row_count

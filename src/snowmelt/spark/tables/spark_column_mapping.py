@@ -96,7 +96,8 @@ class TableReadPlan:
     """Read of one table: selected columns, files and chunks.
 
     `pointer` identifies the native snapshot. Its manifests are read in the background while Spark
-    prepares other parts of the query. `parquet_names` are column names for the Parquet reader, see
+    prepares other parts of the query. `fresh` are files with rows that are not migrated yet, and
+    `tasks` read the rows that are in neither. `parquet_names` are column names for the Parquet reader, see
     `map_parquet_names`. `present_chunks` are the commit numbers of all chunks in the snapshot. Without
     columns, rows are only counted.
     """
@@ -107,6 +108,7 @@ class TableReadPlan:
     schema: TableSchema
     columns: tuple[VisibleColumn, ...]
     native: Future[PlannedFiles]
+    fresh: tuple[NativeFile, ...]
     parquet_names: Mapping[int, str]
     tasks: tuple[ChunkReadTask, ...]
     present_chunks: frozenset[int]
@@ -120,6 +122,12 @@ class TableReadPlan:
             TableInconsistent: If another tool has added delete files.
         """
         return self.native.result().files
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows in the files and chunks to read."""
+        files = (*self.files, *self.fresh)
+        return sum(file.rows for file in files) + sum(task.rows for task in self.tasks)
 
 
 def list_visible_columns(schema: TableSchema) -> list[VisibleColumn]:

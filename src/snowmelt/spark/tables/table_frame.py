@@ -94,11 +94,12 @@ class TableFrameBuilder:
         if not read.columns:
             return self._build_count_frame(read)
         # Build the parts that do not need the manifests while these are read in the background.
-        guard = self._get_deadline_guard(read) if read.pointer is not None else None
+        has_files = read.pointer is not None or bool(read.fresh)
+        guard = self._get_deadline_guard(read) if has_files else None
         parts = self._chunks.build_frames(read) if read.tasks else []
-        if read.files and guard is not None:
-            native = self._build_native_frame(read).selectExpr(*_select_file_columns(read))
-            parts = [native, *parts, guard]
+        frames = [self._build_file_frame(read, group) for group in _group_files(read)]
+        if frames and guard is not None:
+            parts = [*frames, *parts, guard]
         if not parts:
             parts.append(self._spark.createDataFrame([], _make_spark_schema(read.columns)))
         whole = parts[0]
@@ -114,17 +115,19 @@ class TableFrameBuilder:
         self._cached_frames.clear()
 
     def _build_count_frame(self, read: TableReadPlan) -> DataFrame:
-        rows = sum(file.rows for file in read.files) + sum(task.rows for task in read.tasks)
+        rows = read.row_count
         return self._spark.range(0, rows, 1, self._cores if rows > 100_000 else 1).select()
 
-    def _build_native_frame(self, read: TableReadPlan) -> DataFrame:
-        paths = tuple(file.path for file in read.files)
-        if not self._spark_can_read(paths[0]):
+    def _build_file_frame(self, read: TableReadPlan, files: Sequence[NativeFile]) -> DataFrame:
+        paths = tuple(file.path for file in files)
+        if self._spark_can_read(paths[0]):
+            frame = self._get_or_create_frame(
+                (read.pointer, read.schema.version, paths), lambda: self._read_parquet(read, paths)
+            )
+        else:
             schema = _make_spark_schema(read.columns, read.parquet_names)
-            return self._build_python_frame(read, read.files, (), schema)
-        return self._get_or_create_frame(
-            (read.pointer, read.schema.version, paths), lambda: self._read_parquet(read, paths)
-        )
+            frame = self._build_python_frame(read, files, (), schema)
+        return frame.selectExpr(*_select_file_columns(read))
 
     def _spark_can_read(self, path: str) -> bool:
         """Return True if Spark has a file system for this URL scheme."""
@@ -268,6 +271,20 @@ _PARQUET_OPTIONS = {
     # Disable glob patterns: a folder's name may have pattern characters.
     "__globPaths__": "false",
 }
+
+
+def _group_files(read: TableReadPlan) -> list[tuple[NativeFile, ...]]:
+    """Return the files to read in one scan each.
+
+    Each scan takes time, so few files are read in one. Fresh files change with each round. With
+    many native files, they are in a scan of their own, because Spark checks all files of a new
+    scan.
+    """
+    if len(read.files) + len(read.fresh) < _MIN_PATHS_TO_LIST_FOLDERS:
+        groups = [(*read.files, *read.fresh)]
+    else:
+        groups = [read.files, read.fresh]
+    return [group for group in groups if group]
 
 
 def _select_file_columns(read: TableReadPlan) -> list[str]:
