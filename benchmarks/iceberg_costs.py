@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime as dt
+import itertools
 import os
 import statistics
 import tempfile
@@ -41,11 +42,14 @@ from snowmelt.table.snapshot_publication import PublicationSettings, SnapshotPub
 from support.ports import free_port
 
 if TYPE_CHECKING:
+    from snowmelt.catalog.db.database import Database
     from snowmelt.client.channel import Channel
 
 ROWS_PER_CHUNK = 20_000
 _GETS = 2000
 _TURNS = 3
+_BATCH_ROWS, _BATCHES = 5000, 40
+_MIGRATION_TIMEOUT_S = 300
 
 
 def create(running: Running, name: str) -> str:
@@ -137,6 +141,7 @@ class Reader(threading.Thread):
     def __init__(self, engine: Any) -> None:
         super().__init__(daemon=True)
         self.ended = threading.Event()
+        self.counted = threading.Event()
         self._engine = engine
 
     def run(self) -> None:
@@ -144,20 +149,47 @@ class Reader(threading.Thread):
             # The first load fails if it takes longer than 20 s to publish the table.
             with contextlib.suppress(EngineError):
                 self._engine.count("PUBLIC.INGEST")
+                self.counted.set()
 
 
-def measure_ingest(channel: Channel, seconds: float, data: Any) -> tuple[float, float]:
-    """Return rows per second from the first insertion to the last commit, and µs of CPU per row.
+class Ingest:
+    """Ingest of distinct rows into one table, in batches of 5,000 rows."""
 
-    The CPU time includes this process and its descendants: client, service and engine.
-    """
-    began, inserted, cpu_s = time.monotonic(), 0, read_cpu_s(os.getpid())
-    while time.monotonic() - began < seconds:
-        inserted += data.num_rows
-        channel.insert_arrow(data, offset_token=f"{time.monotonic()}")
-    channel.wait_for_commit(timeout=dt.timedelta(minutes=2))
-    cpu_s = read_cpu_s(os.getpid()) - cpu_s
-    return inserted / (time.monotonic() - began), cpu_s / inserted * 1e6
+    def __init__(self, channel: Channel, database: Database) -> None:
+        self._channel = channel
+        self._database = database
+        # Rows that repeat would compress to a few bytes.
+        data = pa.Table.from_pylist(rows(_BATCH_ROWS * _BATCHES), SCHEMA)
+        self._batches = [data.slice(i * _BATCH_ROWS, _BATCH_ROWS) for i in range(_BATCHES)]
+
+    def measure(self, seconds: float) -> tuple[float, float]:
+        """Return rows per second from the first insertion to the last commit, and µs of CPU per row.
+
+        The CPU time includes this process and its descendants, which are client, service,
+        migrations and engine, until all rows are migrated.
+        """
+        self.wait_for_migration()
+        began, inserted, cpu_s = time.monotonic(), 0, read_cpu_s(os.getpid())
+        for batch in itertools.cycle(self._batches):
+            if time.monotonic() - began > seconds:
+                break
+            inserted += batch.num_rows
+            self._channel.insert_arrow(batch, offset_token=f"{time.monotonic()}")
+        self._channel.wait_for_commit(timeout=dt.timedelta(minutes=2))
+        rate = inserted / (time.monotonic() - began)
+        self.wait_for_migration()
+        cpu_s = read_cpu_s(os.getpid()) - cpu_s
+        return rate, cpu_s / inserted * 1e6
+
+    def wait_for_migration(self) -> None:
+        deadline = time.monotonic() + _MIGRATION_TIMEOUT_S
+        while time.monotonic() < deadline:
+            with self._database.reading() as connection:
+                table = find_table(connection, TableName("BENCH", "PUBLIC", "INGEST"))
+            if table.migrated_seq == table.last_seq:
+                return
+            time.sleep(0.2)
+        raise SystemExit(f"the rows were not migrated after {_MIGRATION_TIMEOUT_S} s")
 
 
 def main() -> None:
@@ -187,19 +219,20 @@ def main() -> None:
         table = create(running, "ingest")
         token = make_token(running.settings, "BENCH")
         engine = open_engine("pyiceberg", running, token, Path(folder))
-        data = pa.Table.from_pylist(rows(5000), SCHEMA)
-        alone, watched = [], []
+        database = open_and_upgrade_database(running.settings.catalog_url)
         with running.client() as client:
-            channel = client.open_channel("c", table=table)
-            measure_ingest(channel, options.seconds / 2, data)
+            ingest = Ingest(client.open_channel("c", table=table), database)
+            ingest.measure(options.seconds / 2)
             # Measure without readers first, because a load keeps the table in demand for ten
             # minutes.
-            alone += [measure_ingest(channel, options.seconds, data) for _ in range(_TURNS)]
+            alone = [ingest.measure(options.seconds) for _ in range(_TURNS)]
             reader = Reader(engine)
             reader.start()
-            watched += [measure_ingest(channel, options.seconds, data) for _ in range(_TURNS)]
+            reader.counted.wait()
+            watched = [ingest.measure(options.seconds) for _ in range(_TURNS)]
             reader.ended.set()
             reader.join()
+        database.close()
         engine.close()
         without, with_readers = (
             statistics.median(rate for rate, _ in each) for each in (alone, watched)
@@ -216,7 +249,8 @@ def main() -> None:
     report.remark(
         f"Rounds of one chunk of {ROWS_PER_CHUNK:,} rows. GETs: {_GETS:,} in a row by one client. Ingest: one "
         f"channel, as fast as it goes, {_TURNS} × {options.seconds:g} s without a reader, then with one, on the same two cores as "
-        "service, migrations, publisher and a process with PyIceberg that counts once a second."
+        "service, migrations, publisher and a process with PyIceberg that counts once a second. Each turn begins when all rows are "
+        "migrated. CPU: until the rows of the turn are migrated, too."
     )
     report.keep()
 

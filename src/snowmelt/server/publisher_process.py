@@ -46,6 +46,9 @@ _MIN_RESTART_DELAY_S = 1.0
 # Share of a processor that publications of one table take. Rounds of 20,000 rows take 20 ms of CPU each,
 # so five per second need less.
 _CPU_SHARE = 0.125
+# Maximum size of a round of a table that has this limit. A round takes about 0.3 s of CPU, so the
+# pause after it is shorter than the maximum.
+_PACED_ROUND_BYTES = 8 * 1024 * 1024
 # Maximum unused CPU time that a table accumulates, so that compactions of fresh files do not delay
 # publications.
 _MAX_CPU_CREDIT_S = 1.0
@@ -110,7 +113,10 @@ class PublishingLoop:
         began_cpu_s = self._get_cpu_s()
         try:
             made = self._publisher.publish(
-                demand.table_id, native_only=demand.native_only, lease=lease
+                demand.table_id,
+                native_only=demand.native_only,
+                lease=lease,
+                max_bytes=_PACED_ROUND_BYTES if key in self._caught_up else None,
             )
         except LeaseLost:
             self._leases.pop(lease.name, None)

@@ -93,6 +93,9 @@ _BACKDATING = dt.timedelta(seconds=60)
 # wait. A snapshot is listed when its manifests are copied.
 _COPY_BUDGET_S = 0.5
 _CHUNKS_PER_READ = 1000
+# Rows that compress to a few bytes take as much CPU as other rows. A round has at most about a
+# million rows.
+_MIN_ROW_BYTES = 32
 _MAX_HELD = 200
 # Minimum age of fresh files to compact if an engine may be planning with them: engines cannot
 # remove a file that was compacted.
@@ -147,12 +150,17 @@ class SnapshotPublisher:
         self._last_written: tuple[int, int, dt.datetime] | None = None
 
     def publish(
-        self, table_id: int, *, native_only: bool = False, lease: Lease | None = None
+        self,
+        table_id: int,
+        *,
+        native_only: bool = False,
+        lease: Lease | None = None,
+        max_bytes: int | None = None,
     ) -> PublishedSnapshot | None:
         """Publish the current state of a table. Return None if the last publication already has it.
 
-        Writes up to 32 MiB of chunks as fresh files, and leaves later chunks to the next call. With
-        `native_only`, publishes only the native table. With `lease`, stores nothing if the lease is
+        Writes up to `max_bytes` (None: 32 MiB) of new chunks as fresh files, and leaves later
+        chunks to the next call. A row counts as 32 bytes or more. With `native_only`, publishes only the native table. With `lease`, stores nothing if the lease is
         lost.
 
         Raises:
@@ -165,10 +173,12 @@ class SnapshotPublisher:
         while True:
             # Repeats only if an engine loads the publication while it is replaced.
             with contextlib.suppress(_HeldMeanwhile):
-                return self._publish(table_id, native_only=native_only, lease=lease)
+                return self._publish(
+                    table_id, native_only=native_only, lease=lease, max_bytes=max_bytes
+                )
 
     def _publish(
-        self, table_id: int, *, native_only: bool, lease: Lease | None
+        self, table_id: int, *, native_only: bool, lease: Lease | None, max_bytes: int | None
     ) -> PublishedSnapshot | None:
         state = self._read_state(table_id, native_only=native_only)
         table = state.table
@@ -180,7 +190,11 @@ class SnapshotPublisher:
             self._store_stalled_reason(state, reason, native_only=native_only)
             return None
         native = load_current_native_table(table)
-        files, retired, problem = ([], [], None) if native_only else self._write_fresh_files(state)
+        files, retired, problem = (
+            ([], [], None)
+            if native_only
+            else self._write_fresh_files(state, max_bytes or MAX_ROUND_BYTES)
+        )
         up_to = files[-1].to_seq if files else table.migrated_seq
         last = state.published[0] if state.published else None
         if last is not None and up_to < last.up_to_seq:
@@ -255,7 +269,7 @@ class SnapshotPublisher:
                 catalog.set_stalled_reason(connection, table_id, reason, native_only=native_only)
 
     def _write_fresh_files(
-        self, state: _TableState
+        self, state: _TableState, max_bytes: int
     ) -> tuple[list[FreshFile], list[FreshFile], str | None]:
         """Return fresh files above the watermark, files they replace, and the reason to stop."""
         table = state.table
@@ -268,7 +282,7 @@ class SnapshotPublisher:
         )
         files: list[FreshFile] = []
         retired: list[FreshFile] = []
-        covered, budget = table.migrated_seq, MAX_ROUND_BYTES
+        covered, budget = table.migrated_seq, max_bytes
         for file in (*state.fresh, None):
             if file is not None and file.to_seq <= covered:
                 retired.append(file)
@@ -327,7 +341,7 @@ class SnapshotPublisher:
         if made is not None:
             last = taken[made.to_seq - start - 1]
             self._last_written = (table.table_id, last.seq, last.registered_at)
-        used = sum(chunk.length for chunk in taken)
+        used = sum(map(_weigh_chunk, taken))
         return made, used, None if problem is None else str(problem)
 
     def _build(
@@ -623,10 +637,15 @@ def copy_manifest(
     buffer.flush()
 
 
+def _weigh_chunk(chunk: ChunkRecord) -> int:
+    """Return the bytes that a chunk takes of a round's size, at least `_MIN_ROW_BYTES` per row."""
+    return max(chunk.length, chunk.rows * _MIN_ROW_BYTES)
+
+
 def _cut_at_registration(
     chunks: Sequence[ChunkRecord], max_bytes: int, end: int
 ) -> Sequence[ChunkRecord]:
-    """Return the first chunks of about `max_bytes`, without splitting a registration.
+    """Return the first chunks of about `max_bytes` by weight, without splitting a registration.
 
     The chunks of one registration have the same time. If chunk `end` was not read, the last
     registration may continue after the chunks that were read.
@@ -637,7 +656,7 @@ def _cut_at_registration(
         if size >= max_bytes:
             cut = position
             break
-        size += chunk.length
+        size += _weigh_chunk(chunk)
     if cut == len(chunks) and chunks[-1].seq == end:
         return chunks
     following = chunks[cut] if cut < len(chunks) else chunks[-1]

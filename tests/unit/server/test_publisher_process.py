@@ -78,6 +78,16 @@ def test_a_pause_ends_after_four_seconds(publishing: Publishing) -> None:
     assert [publishing.run_round(2.1) for _ in range(3)] == [1, 1, 3]
 
 
+def test_later_rounds_are_small_enough_for_their_pauses(publishing: Publishing) -> None:
+    publishing.round_cpu_s = 0.0
+    assert publishing.run_round(0.2) == 1
+    # A row counts as 32 bytes, so a round takes two of these chunks.
+    for _ in range(3):
+        publishing.lakehouse.put_numbers(0, 200_000)
+        publishing.clock.advance(1)
+    assert [publishing.run_round(1) for _ in range(2)] == [3, 6]
+
+
 def test_a_backlog_of_before_the_first_load_is_published_without_pauses(
     publishing: Publishing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -502,6 +502,19 @@ def test_chunks_of_one_registration_are_published_together(
     assert sorted(house.published_numbers()) == [0, 1, 2]
 
 
+def test_a_round_has_at_most_a_million_rows_that_compress_well(house: PublishedLakehouse) -> None:
+    count = 400_000
+    zeros = numbers(0, 1).take(pa.array([0] * count))
+    for _ in range(6):
+        path = house.put(zeros)
+        assert len(house.stage.get(path)) < count
+        house.clock.advance(1)
+    ends = []
+    while (made := house.publish()) is not None:
+        ends.append(made.up_to_seq)
+    assert ends == [3, 6]
+
+
 class PublicationMachine(RuleBasedStateMachine):
     """Any order of chunks, publications, migrations, compactions, changes and clean-ups."""
 
