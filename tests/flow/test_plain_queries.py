@@ -13,11 +13,13 @@ import pytest
 from pyspark.sql.types import TimestampType
 
 from fixtures.chunks import NUMBERS, Lakehouse
-from snowmelt.errors import BlobCorrupt, DatabaseNotFound
+from snowmelt.catalog.streaming.chunks import list_chunks
+from snowmelt.errors import BlobCorrupt, DatabaseNotFound, ObjectMissing
 from snowmelt.query.duckdb_engine import DuckDBEngine
 from snowmelt.query.plain_query import QueryNotPlain
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
+from snowmelt.table.snapshot_publication import PublicationSettings, SnapshotPublisher
 
 if TYPE_CHECKING:
     from snowmelt.spark.snowmelt_session import Snowmelt
@@ -138,7 +140,7 @@ def random_query(rng: random.Random) -> str:
 
 @pytest.fixture
 def plain(lakehouse: Lakehouse) -> Lakehouse:
-    """A table with every plain type: two chunks in native files, and two that are not migrated."""
+    """A table with every plain type: two chunks in native files, one in a fresh file, and one more."""
     rng = random.Random(5)
     lakehouse.create(NAME, COLUMNS)
     converter = RowConverter(TableSchema(1, COLUMNS), zone=ZoneInfo("UTC"))
@@ -149,7 +151,15 @@ def plain(lakehouse: Lakehouse) -> Lakehouse:
         lakehouse.put(converted.table, NAME)
         if start == 60:
             lakehouse.migrate(NAME)
+        if start == 120:
+            publish(lakehouse)
     return lakehouse
+
+
+def publish(lakehouse: Lakehouse) -> None:
+    places = PublicationSettings(lakehouse.stage.url, lakehouse.warehouse.url)
+    publisher = SnapshotPublisher(lakehouse.database, lakehouse.keyring, places, lakehouse.clock)
+    assert publisher.publish(lakehouse.table(NAME).table_id) is not None
 
 
 def make_engine(lakehouse: Lakehouse, role: str = "ACCOUNTADMIN") -> DuckDBEngine:
@@ -157,6 +167,7 @@ def make_engine(lakehouse: Lakehouse, role: str = "ACCOUNTADMIN") -> DuckDBEngin
         lakehouse.database,
         lakehouse.keyring,
         lakehouse.stage.url,
+        lakehouse.warehouse.url,
         role=role,
         clock=lakehouse.clock,
     )
@@ -236,6 +247,19 @@ def test_fresh_and_migrated_rows_are_counted_together(plain: Lakehouse) -> None:
         ["count(1)", "sum(id)"],
         [(240, Decimal(sum(range(240))))],
     )
+
+
+def test_chunks_in_a_fresh_file_are_not_read_again(plain: Lakehouse) -> None:
+    table = plain.table(NAME)
+    with plain.database.reading() as connection:
+        [published, waiting] = list_chunks(connection, table.table_id, 2, table.last_seq)
+    plain.is_damaged = True
+    plain.stage.delete(f"{published.prefix}/{published.path}")
+    query = "SELECT count(*) FROM demo.public.plain"
+    assert ask_duckdb(plain, query)[1] == [(240,)]
+    plain.stage.delete(f"{waiting.prefix}/{waiting.path}")
+    with pytest.raises(ObjectMissing):
+        ask_duckdb(plain, query)
 
 
 def test_a_role_needs_select(plain: Lakehouse) -> None:

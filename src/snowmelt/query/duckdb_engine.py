@@ -20,9 +20,11 @@ from snowmelt.query.plain_query import PlainQuery, QueryNotPlain, parse_plain_qu
 from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import LogicalType
 from snowmelt.table.chunk_reader import ChunkReadTask, project_schema, run_chunk_read_task
-from snowmelt.table.native_file import read_native_batches
+from snowmelt.table.fresh_files import describe_fresh_file
+from snowmelt.table.native_file import NativeFile, read_native_batches
 from snowmelt.table.snapshot import TableSnapshot, take_snapshots
 from snowmelt.table.table_reader import make_chunk_read_tasks
+from snowmelt.table.warehouse_paths import open_warehouse
 
 _BATCH_ROWS = 65_536
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
@@ -50,6 +52,7 @@ class DuckDBEngine:
         database: Database,
         keyring: KeyRing,
         stage_url: str,
+        warehouse_url: str,
         *,
         role: str,
         clock: Clock,
@@ -62,6 +65,7 @@ class DuckDBEngine:
             database: The catalog.
             keyring: Keys of the chunks.
             stage_url: Location of the chunks.
+            warehouse_url: Location of the files.
             role: The role whose privileges apply.
             clock: The clock of the catalog.
             namespace: Database and schema of short names.
@@ -71,6 +75,7 @@ class DuckDBEngine:
         self._database = database
         self._keyring = keyring
         self._stage_url = stage_url
+        self._warehouse_url = warehouse_url
         self._role = role
         self._clock = clock
         self._namespace = namespace
@@ -92,7 +97,11 @@ class DuckDBEngine:
         """
         parsed = parse_plain_query(text, self._namespace)
         [snapshot] = take_snapshots(
-            self._database, [parsed.table], clock=self._clock, role=self._role
+            self._database,
+            [parsed.table],
+            clock=self._clock,
+            role=self._role,
+            with_fresh_files=True,
         )
         query = parsed.analyze(snapshot.table.schema)
         with (
@@ -109,6 +118,12 @@ class DuckDBEngine:
                 first = next(reader, None)
             rows = _iterate_rows(first, reader, source)
             yield QueryResult(query.output_names, query.output_types, rows)
+
+    def list_files(self, snapshot: TableSnapshot) -> list[NativeFile]:
+        """Return the native and fresh files of a snapshot."""
+        warehouse = open_warehouse(self._warehouse_url)
+        fresh = [describe_fresh_file(file, warehouse) for file in snapshot.fresh]
+        return [*snapshot.list_native_files(), *fresh]
 
     def make_read_tasks(self, snapshot: TableSnapshot) -> list[ChunkReadTask]:
         """Return the tasks that read the chunks of a snapshot."""
@@ -148,7 +163,7 @@ class _SnapshotSource:
 
     def _iterate_batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            for file in self._snapshot.list_native_files():
+            for file in self._engine.list_files(self._snapshot):
                 for table in read_native_batches(file, self._wanted, _BATCH_ROWS):
                     yield from _conform(table, self._schema)
             for task in self._engine.make_read_tasks(self._snapshot):

@@ -169,6 +169,7 @@ def run_queries(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -
             database,
             keyring,
             settings.stage_url,
+            settings.warehouse_url,
             role=request.role,
             clock=clock,
             namespace=request.namespace,

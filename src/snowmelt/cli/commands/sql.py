@@ -215,6 +215,7 @@ class _ScriptRunner:
             database,
             self._open_keyring(),
             self._settings.stage_url,
+            self._settings.warehouse_url,
             role=self._role,
             clock=open_catalog_clock(database),
             namespace=() if names[0] is None else tuple(map(to_internal_name, names)),
