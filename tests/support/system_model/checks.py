@@ -31,6 +31,8 @@ def check(run: Run, *, with_engines: bool) -> None:
         _check_channels(run, table)
         _check_columns(run, table)
         _compare(run, table, "plain query", lambda each: read_plain(run, each))
+        if run.spark is not None:
+            _compare(run, table, "Spark", run.spark.read)
     if with_engines:
         for table in run.tables:
             _compare(run, table, "PyIceberg", lambda each: read_iceberg(run, each), _PUBLICATION_S)

@@ -61,14 +61,14 @@ def read_iceberg(
 
 def read_iceberg_table(table: Table, loaded: IcebergTable) -> tuple[list[Column], list[StoredRow]]:
     names = {each.field_id: each.name for each in loaded.schema().fields}
-    data = _to_values(loaded.scan().to_arrow())
+    data = to_values(loaded.scan().to_arrow())
     columns = [column for column in table.columns if column.ordinal in names]
     found = {
         (column.ordinal, suffix): names.get(column.ordinal + distance)
         for column in columns
         for suffix, distance in {"": 0, **_COMPANIONS}.items()
     }
-    return columns, list(_read_rows(columns, data, found))
+    return columns, list(read_rows(columns, data, found))
 
 
 class DuckDbReader:
@@ -88,7 +88,7 @@ class DuckDbReader:
         """
         self.engine.ask(query=f"SELECT * FROM {name_for_duckdb(table)}", arrow=str(self._file))
         with pyarrow.ipc.open_file(self._file) as file:
-            data = _to_values(file.read_all())
+            data = to_values(file.read_all())
         columns = [column for column in table.columns if column.name in data]
         found = {
             (column.ordinal, suffix): column.name + suffix
@@ -96,7 +96,7 @@ class DuckDbReader:
             for suffix in ("", *_COMPANIONS)
             if column.name + suffix in data
         }
-        return columns, list(_read_rows(columns, data, found))
+        return columns, list(read_rows(columns, data, found))
 
     def close(self) -> None:
         self.engine.close()
@@ -121,7 +121,7 @@ def duckdb_reader(run: Run, python: Path | None) -> Iterator[DuckDbReader | None
         reader.close()
 
 
-def _to_values(data: pa.Table) -> dict[str, list[Any]]:
+def to_values(data: pa.Table) -> dict[str, list[Any]]:
     """Return columns as Python values, and times as microseconds."""
     values = {}
     for name in data.column_names:
@@ -134,12 +134,12 @@ def _to_values(data: pa.Table) -> dict[str, list[Any]]:
     return values
 
 
-def _read_rows(
+def read_rows(
     columns: Sequence[Column],
     data: Mapping[str, list[Any]],
     names: Mapping[tuple[int, str], str | None],
 ) -> Iterator[StoredRow]:
-    """Yield rows. `names` are the names of columns and companions in `data`."""
+    """Yield rows. `names` are the names in `data` by ordinal and suffix of the companion."""
     for index in range(len(next(iter(data.values()), []))):
         row = {}
         for column in columns:

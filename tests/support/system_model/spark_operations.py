@@ -8,8 +8,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow.ipc
+
 from support.system_model.engine_operations import Change, apply_change
-from support.system_model.model import Column, Table
+from support.system_model.model import Column, StoredRow, Table
+from support.system_model.readers import read_rows, to_values
 from support.system_model.rows import Row, make_row
 from support.system_model.run import Run
 from support.system_model.site import Site
@@ -25,9 +28,10 @@ class SparkError(Exception):
 
 
 class SparkStatements:
-    """Runs statements in the process of a Spark session."""
+    """Runs statements in the process of a Spark session, and reads tables."""
 
     def __init__(self, site: Site) -> None:
+        self._file = site.folder / "spark.arrow"
         with (site.folder / "spark.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "support.system_model.spark_process", str(site.data_dir)],
@@ -45,9 +49,31 @@ class SparkStatements:
         Raises:
             SparkError: If the statement failed.
         """
+        return self._request(statement, None)
+
+    def read(self, table: Table) -> tuple[list[Column], list[StoredRow]]:
+        """Read a table. Its columns and their companions are in the order of the table.
+
+        Raises:
+            SparkError: If the table cannot be read.
+        """
+        self._request(table.full_name, str(self._file))
+        with pyarrow.ipc.open_file(self._file) as file:
+            data = file.read_all()
+        names = list(data.column_names)
+        found = {}
+        for column in table.columns:
+            found[column.ordinal, ""] = name = names.pop(0)
+            while names and names[0].startswith(f"{name}$"):
+                companion = names.pop(0)
+                found[column.ordinal, companion.removeprefix(name)] = companion
+        assert not names, names
+        return table.columns, list(read_rows(table.columns, to_values(data), found))
+
+    def _request(self, text: str, path: str | None) -> str:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        send_message(self._process.stdin, statement)
+        send_message(self._process.stdin, (text, path))
         kind, text = receive_message(self._process.stdout)
         if kind != "ok":
             raise SparkError(f"{kind}: {text}")
