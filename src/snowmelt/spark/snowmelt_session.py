@@ -167,15 +167,18 @@ class Snowmelt:
             self._migration.stage_url,
             *(() if isinstance(keys, KeyRing) else (str(keys),)),
         )
+        self._frame_builder = TableFrameBuilder(spark)
+        # Rows that pass through Python are cached if they come from chunks, but not from files.
+        files = open_warehouse(self._migration.warehouse_url)
+        can_read_files = self._frame_builder.can_read_with_spark(files.to_address(""))
         self._planner = QueryPlanner(
             self._database,
             self._keyring,
             self._migration.stage_url,
-            open_warehouse(self._migration.warehouse_url),
+            files if can_read_files else None,
             role=role,
             clock=self._clock,
         )
-        self._frame_builder = TableFrameBuilder(spark)
         self._connection = LakeConnection(
             catalog=self._database.url,
             stage=self._migration.stage_url,

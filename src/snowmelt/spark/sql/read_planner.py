@@ -55,11 +55,12 @@ class QueryPlanner:
         database: Database,
         keyring: KeyRing,
         stage_url: str,
-        warehouse: Warehouse,
+        warehouse: Warehouse | None,
         *,
         role: str,
         clock: Clock,
     ) -> None:
+        """Create a planner. `warehouse` is that of fresh files, or None to read only chunks."""
         self._database = database
         self._keyring = keyring
         self._stage_url = stage_url
@@ -169,7 +170,11 @@ class QueryPlanner:
 
     def _take_snapshots(self, names: Sequence[TableName]) -> list[TableSnapshot]:
         return take_snapshots(
-            self._database, names, clock=self._clock, role=self._role, with_fresh_files=True
+            self._database,
+            names,
+            clock=self._clock,
+            role=self._role,
+            with_fresh_files=self._warehouse is not None,
         )
 
     def _plan_read(
@@ -186,7 +191,11 @@ class QueryPlanner:
             return PlannedFiles(tuple(prune_files(files, schema, predicates)), len(files))
 
         native = self._executor.submit(plan_files)
-        fresh = [describe_fresh_file(file, self._warehouse) for file in snapshot.fresh]
+        fresh = (
+            []
+            if self._warehouse is None
+            else [describe_fresh_file(file, self._warehouse) for file in snapshot.fresh]
+        )
         chunks = prune_chunks(snapshot.chunks, schema, snapshot.schemas, predicates)
         read = TableReadPlan(
             table=str(snapshot.table.name),

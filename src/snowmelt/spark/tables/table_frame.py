@@ -120,7 +120,7 @@ class TableFrameBuilder:
 
     def _build_file_frame(self, read: TableReadPlan, files: Sequence[NativeFile]) -> DataFrame:
         paths = tuple(file.path for file in files)
-        if self._spark_can_read(paths[0]):
+        if self.can_read_with_spark(paths[0]):
             frame = self._get_or_create_frame(
                 (read.pointer, read.schema.version, paths), lambda: self._read_parquet(read, paths)
             )
@@ -129,7 +129,7 @@ class TableFrameBuilder:
             frame = self._build_python_frame(read, files, (), schema)
         return frame.selectExpr(*_select_file_columns(read))
 
-    def _spark_can_read(self, path: str) -> bool:
+    def can_read_with_spark(self, path: str) -> bool:
         """Return True if Spark has a file system for this URL scheme."""
         scheme = urlsplit(path).scheme
         if is_local_location(path):
