@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import itertools
 import json
 import os
 import random
+import shutil
+import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import snowmelt
 from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
+from snowmelt.client.line_source import parse_json_row
+from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
+from snowmelt.loaders.file_tail import FileTail, TailOptions
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
 from support import forked_processes
+
+if TYPE_CHECKING:
+    from snowmelt.client.line_source import ParsedLine
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +72,20 @@ class Tailing:
             return forked_processes.Popen(
                 self.command(*more, **options), stdout=output, stderr=output, env=os.environ
             )
+
+    @contextlib.contextmanager
+    def following(
+        self, parse: Callable[[bytes, int], ParsedLine] = parse_json_row, **options: Any
+    ) -> Iterator[FileTail]:
+        """Yield a tail in this process."""
+        wanted = TailOptions(
+            patterns=[str(self.logs / "*.log")],
+            table=f"{self.database}.public.t",
+            make_parser=lambda: parse,
+            **options,
+        )
+        with snowmelt.Client(self.service.url, user="loader", private_key=str(self.key)) as client:
+            yield FileTail(wanted, client, SystemClock(), lambda _: None)
 
     def write(self, name: str, count: int, *, end: str = "\n") -> None:
         """Append numbered lines to a file."""
@@ -238,3 +264,96 @@ def test_kill_9_at_any_moment_loses_and_doubles_nothing(tailing: Tailing) -> Non
     assert kills == 8
     assert max(Counter(tailing.ids()).values()) == 1
     assert tailing.ids() == list(range(tailing._next))
+
+
+@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("removal", ["delete", "move_to"])
+def test_a_tail_that_is_stopped_removes_no_file_before_its_last_line(
+    tailing: Tailing, tmp_path: Path, once: bool, removal: str
+) -> None:
+    tailing.write("a.log", 30_000)
+    stop = threading.Event()
+
+    def parse(line: bytes, number: int) -> ParsedLine:
+        # The first round has ended, and all of its rows are committed.
+        if number == 12_000:
+            tail._client.flush()
+            stop.set()
+        return parse_json_row(line, number)
+
+    target = True if removal == "delete" else tmp_path / "done"
+    options: dict[str, Any] = {removal: target, "idle_before_removal_s": 0.0, "once": once}
+    with tailing.following(parse, **options) as tail:
+        assert 12_000 <= tail.run(stop).rows < 30_000
+    assert (tailing.logs / "a.log").exists()
+    assert tailing.once()[1].startswith(f"{30_000 - tail.done.rows:,} rows of 1 file")
+    assert tailing.ids() == list(range(30_000))
+
+
+def test_a_file_that_no_pattern_matches_any_more_is_read_to_its_last_line(
+    tailing: Tailing,
+) -> None:
+    tailing.write("a.log", 30_000)
+
+    def parse(line: bytes, number: int) -> ParsedLine:
+        if number == 10_000:
+            (tailing.logs / "a.log").rename(tailing.logs / "a.1")
+        return parse_json_row(line, number)
+
+    def commit(_: object) -> None:
+        tail._client.flush()
+
+    with tailing.following(parse, once=True) as tail:
+        assert tail.run(threading.Event(), commit).rows == 30_000
+    assert tailing.ids() == list(range(30_000))
+
+
+def test_a_file_overwritten_before_its_rows_are_committed_is_a_new_file(tailing: Tailing) -> None:
+    tailing.write("a.log", 10)
+    stop = threading.Event()
+
+    def overwrite(_: object) -> None:
+        # As by copytruncate: for some time, the file is empty.
+        if tail.done.rows == 10 and tail.done.files == 1:
+            (tailing.logs / "a.log").write_bytes(b"")
+            tail._read_round(stop)
+            tailing.write("a.log", 5)
+        elif tail.done.rows == 15:
+            stop.set()
+
+    with tailing.following() as tail:
+        assert tail.run(stop, overwrite).rows == 15
+    assert tailing.ids() == list(range(15))
+
+
+def test_files_of_two_file_systems_with_one_inode_number_are_different_files(
+    tailing: Tailing, tmp_path: Path
+) -> None:
+    if shutil.which("unshare") is None:
+        pytest.skip("a second file system needs unshare of util-linux")
+    tailing.write("b.jsonl", 3)
+    tailing.write("c.jsonl", 4)
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    for folder in folders:
+        folder.mkdir()
+    # The first file of each new tmpfs has the same inode number.
+    script = ""
+    for folder, name in zip(folders, ("b", "c", "b"), strict=True):
+        script += f"mount -t tmpfs none {folder}; cp {tailing.logs}/{name}.jsonl {folder}/x.jsonl\n"
+    command = [*tailing.command("--once")]
+    command[command.index("tail") + 1 : command.index("--table")] = [
+        str(folder / "x.jsonl") for folder in folders
+    ]
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-ec", script + 'exec "$@"', "sh", *map(str, command)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    if "unshare failed" in done.stderr or "permission denied" in done.stderr:
+        pytest.skip(f"a second file system needs a user namespace: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("7 rows of 2 files committed; unreadable: ")
+    assert "on another file system, so both would have the same channel" in done.stderr
+    assert tailing.ids() == list(range(7))

@@ -50,7 +50,10 @@ class LineSource:
         self._on_refused = on_refused
         self._file_descriptor = os.open(path, os.O_RDONLY)
         try:
-            self.inode = os.fstat(self._file_descriptor).st_ino
+            status = os.fstat(self._file_descriptor)
+            self.inode = status.st_ino
+            # Inode numbers are unique within a device only.
+            self.device_and_inode = status.st_dev, status.st_ino
             self.first_line_digest = _digest_first_line(self._file_descriptor, header_lines)
             self.initial_size_bytes = os.fstat(self._file_descriptor).st_size
         except OSError:
@@ -58,7 +61,9 @@ class LineSource:
             raise
         self._line_number = 0
         self._sought_line_number = 0
+        # The end of the lines that were read, and the bytes of those that `positions` has not returned.
         self._byte_offset = 0
+        self._buffered_bytes = 0
 
     @property
     def file_identity(self) -> str | None:
@@ -76,7 +81,16 @@ class LineSource:
 
     @property
     def unread_bytes(self) -> int:
-        """Number of bytes after the last line that was read. Negative if the file was truncated."""
+        """Number of bytes after the last line that was returned. Negative if the file was truncated."""
+        return self._bytes_after_buffer + self._buffered_bytes
+
+    @property
+    def has_unread_lines(self) -> bool:
+        """True if lines were read and not returned, or bytes follow in the same file."""
+        return self._buffered_bytes > 0 or (self.is_same_file and self._bytes_after_buffer > 0)
+
+    @property
+    def _bytes_after_buffer(self) -> int:
         return os.fstat(self._file_descriptor).st_size - self._byte_offset
 
     @property
@@ -96,8 +110,11 @@ class LineSource:
             if not colon or not text.isdecimal():
                 raise UserError(f"Offset token {token!r} is not of the form messages_1.log:20.")
             number = int(text)
-        self._line_number = self._byte_offset = 0
-        self._sought_line_number = number
+        self._restart(number)
+
+    def _restart(self, sought_line_number: int) -> None:
+        self._line_number = self._byte_offset = self._buffered_bytes = 0
+        self._sought_line_number = sought_line_number
 
     @staticmethod
     def order(position: str) -> PositionSortKey:
@@ -110,25 +127,35 @@ class LineSource:
         Raises:
             SourceWentBackwards: If the file has fewer lines, or was truncated.
         """
-        while lines := self._read_complete_lines():
+        while True:
+            lines = self._read_complete_lines()
             for line in lines:
                 self._line_number += 1
+                self._buffered_bytes -= len(line) + 1
                 if self._line_number == 1:
                     line = line.removeprefix(codecs.BOM_UTF8)
-                if self._line_number <= self._header_lines:
-                    self._parse(line, self._line_number)
-                elif self._line_number > self._sought_line_number:
+                is_header = self._line_number <= self._header_lines
+                if is_header or self._line_number > self._sought_line_number:
                     where = f"{self.path.name}:{self._line_number}"
                     row = self._parse(line, self._line_number)
                     if isinstance(row, str):
                         self._on_refused(where, line, row)
-                    elif row is not None:
+                    elif row is not None and not is_header:
                         yield where, row
-        if self._line_number < self._sought_line_number or self.unread_bytes < 0:
+            if lines:
+                continue
+            if self.first_line_digest is not None and not self.is_same_file:
+                # The file was overwritten, so its positions do not belong to this source.
+                return
+            if self._bytes_after_buffer >= 0:
+                break
+            # Lines at the end of the file are missing: count the remaining lines again.
+            self._restart(max(self._sought_line_number, self._line_number))
+        if self._line_number < self._sought_line_number:
             name = self.path.name
             raise SourceWentBackwards(
-                position=f"{name}:{self._line_number if self.unread_bytes >= 0 else 0}",
-                committed=f"{name}:{max(self._sought_line_number, self._line_number)}",
+                position=f"{name}:{self._line_number}",
+                committed=f"{name}:{self._sought_line_number}",
             )
 
     def close(self) -> None:
@@ -144,6 +171,7 @@ class LineSource:
                 if not end or not self.is_same_file:
                     return []
                 self._byte_offset += end
+                self._buffered_bytes = end
                 return data[:end].split(b"\n")[:-1]
             size *= 4
         raise UserError(
@@ -153,12 +181,32 @@ class LineSource:
 
 
 def _digest_first_line(file_descriptor: int, header_lines: int) -> str | None:
-    """Return a digest of the first line after the header, or None until that line is complete."""
-    head = os.pread(file_descriptor, _FIRST_LINE_READ_BYTES, 0)
-    lines = head.split(b"\n", header_lines + 1)
-    if len(lines) <= header_lines + 1 and len(head) < _FIRST_LINE_READ_BYTES:
+    """Return a digest of the first line after the header, or None until that line is complete.
+
+    Only the first 4 KiB of a longer line count.
+    """
+    start = _find_end_of_header(file_descriptor, header_lines)
+    if start is None:
         return None
-    return hashlib.sha256(lines[-2] if len(lines) > 1 else head).hexdigest()[:16]
+    head = os.pread(file_descriptor, _FIRST_LINE_READ_BYTES, start)
+    line, end, _ = head.partition(b"\n")
+    if not end and len(head) < _FIRST_LINE_READ_BYTES:
+        return None
+    return hashlib.sha256(line).hexdigest()[:16]
+
+
+def _find_end_of_header(file_descriptor: int, header_lines: int) -> int | None:
+    """Return the position after the header, or None until the header is complete."""
+    start = 0
+    for _ in range(header_lines):
+        while (
+            end := (block := os.pread(file_descriptor, _FIRST_LINE_READ_BYTES, start)).find(b"\n")
+        ) < 0:
+            if len(block) < _FIRST_LINE_READ_BYTES:
+                return None
+            start += len(block)
+        start += end + 1
+    return start
 
 
 def make_decoding_parser(
@@ -209,7 +257,7 @@ class CsvLineParser:
     """Parses the lines of one CSV file. Empty fields are NULL.
 
     A record is one line; quoted line ends are not supported. Without `columns`, the first line
-    contains the column names.
+    contains the column names. If it is invalid, every line is.
     """
 
     def __init__(
@@ -221,16 +269,37 @@ class CsvLineParser:
 
     def __call__(self, line: bytes, number: int) -> ParsedLine:
         """Parse a line as a row. Return None for a header or a blank line."""
-        if number > self._header_lines and not line.strip():
+        if number <= self._header_lines:
+            return self._find_header_error(line)
+        if not line.strip():
             return None
+        if self._columns is None:
+            return "the header line is invalid"
+        values = self._split(line)
+        if isinstance(values, str):
+            return values
+        if len(values) != len(self._columns):
+            return f"expected {len(self._columns)} fields, got {len(values)}"
+        return {name: value or None for name, value in zip(self._columns, values, strict=True)}
+
+    def _find_header_error(self, line: bytes) -> str | None:
+        """Read the column names of a header. Return the reason why it is invalid, or None."""
+        if self._columns is not None:
+            return None
+        names = self._split(line)
+        if isinstance(names, str):
+            return names
+        columns = [name.strip() for name in names]
+        for name in columns:
+            if columns.count(name) > 1:
+                return f"the header contains the column {name!r} twice"
+        self._columns = columns
+        return None
+
+    def _split(self, line: bytes) -> list[str] | str:
+        """Return the fields of a line, or the reason why it is invalid."""
         try:
             (values,) = csv.reader([line.decode()], delimiter=self._delimiter, strict=True)
         except (csv.Error, ValueError) as error:
             return f"it is not CSV: {error}"
-        if self._columns is None:
-            self._columns = [value.strip() for value in values]
-        if number <= self._header_lines:
-            return None
-        if len(values) != len(self._columns):
-            return f"expected {len(self._columns)} fields, got {len(values)}"
-        return {name: value or None for name, value in zip(self._columns, values, strict=True)}
+        return values

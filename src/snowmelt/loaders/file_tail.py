@@ -8,6 +8,7 @@ after a crash the next run resumes.
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import glob
 import logging
@@ -177,10 +178,11 @@ class FileTail:
 
     def _discover_files(self) -> None:
         seen = set()
-        by_inode = {each.lines.inode: key for key, each in self._files.items()}
+        by_inode = {each.lines.device_and_inode: key for key, each in self._files.items()}
         for path in self._list_paths():
             try:
-                key = by_inode.get(path.stat().st_ino)
+                status = path.stat()
+                key = by_inode.get((status.st_dev, status.st_ino))
                 if key is None or not self._files[key].lines.is_same_file:
                     key = self._follow_file(path)
                 else:
@@ -199,8 +201,11 @@ class FileTail:
         for key, followed in list(self._files.items()):
             followed.is_missing = key not in seen
             # A renamed or deleted file is read to its end. Overwritten lines are lost.
-            unread = followed.lines.unread_bytes if followed.lines.is_same_file else 0
-            if followed.is_missing and unread <= 0 and followed.is_committed:
+            if (
+                followed.is_missing
+                and not followed.lines.has_unread_lines
+                and followed.is_committed
+            ):
                 self._close_file(key)
 
     def _list_paths(self) -> Iterator[Path]:
@@ -219,6 +224,14 @@ class FileTail:
             header_lines=self._options.header_lines,
         )
         key = lines.file_identity
+        other = None if key is None else self._files.get(key)
+        if other is not None and other.lines.device_and_inode != lines.device_and_inode:
+            lines.close()
+            raise OSError(
+                errno.EEXIST,
+                f"it has the inode number and first line of {other.lines.path} on another file "
+                "system, so both would have the same channel",
+            )
         if key is None or key in self._files:
             lines.close()
             if key is None and lines.initial_size_bytes:
@@ -259,7 +272,7 @@ class FileTail:
                 and followed.channel.is_valid
                 and lines.is_same_file
                 and lines.unread_bytes == 0
-                and _is_same_file_at(lines.path, lines.inode)
+                and _is_same_file_at(lines.path, lines.device_and_inode)
             ):
                 self._delete_or_move_file(lines.path)
                 self.done.removed += 1
@@ -311,9 +324,10 @@ def _matches_pattern(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     )
 
 
-def _is_same_file_at(path: Path, inode: int) -> bool:
+def _is_same_file_at(path: Path, device_and_inode: tuple[int, int]) -> bool:
     """Return True if the file is still at its path and was not rotated."""
     try:
-        return path.stat().st_ino == inode
+        status = path.stat()
     except FileNotFoundError:
         return False
+    return (status.st_dev, status.st_ino) == device_and_inode
