@@ -518,6 +518,8 @@ def promote(connection: sa.Connection, *, force: bool, now: dt.datetime) -> int:
         primary_url=None,
         handed_to=None,
         switch_requested=False,
+        # It follows the next primary.
+        suspended=False,
         state_at=now,
         last_error=None,
     )

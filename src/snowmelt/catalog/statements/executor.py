@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.db.replication_triggers import require_writable
 from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security.access_control import (
     list_roles,
@@ -85,6 +86,7 @@ def execute_statement(  # noqa: PLR0913  what a statement may need of its interf
         StatementError: If the statement cannot be parsed or is not supported.
         RoleNotGranted: If the role is not granted to the user.
         PrivilegeMissing: If the role lacks a privilege.
+        SiteReadOnly: If the statement could change replicated objects, and this site follows another one.
         UserError: If an object is missing, or exists already.
     """
     statement = parse_statement(text)
@@ -95,6 +97,9 @@ def execute_statement(  # noqa: PLR0913  what a statement may need of its interf
     def run(connection: sa.Connection) -> StatementResult:
         effective_role = _resolve_role(connection, user, role)
         if not statement.reads_only:
+            if not statement.is_site_local:
+                # A statement without effect on this state may have one at the primary.
+                require_writable(connection)
             # The role becomes the owner of new objects.
             require_role(connection, effective_role)
         session = StatementSession(

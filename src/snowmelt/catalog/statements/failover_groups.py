@@ -55,6 +55,8 @@ _LABEL = "a failover group"
 _KEY_HINT = "PRIVATE_KEY must be a reference to a file, such as 'file:/etc/snowmelt/replica.pem'"
 _FILE_PREFIX = "file:"
 # Kinds of objects that every group contains. Other kinds of Snowflake objects are rejected.
+# Settings that followers get from the primary.
+_SHARED_SETTINGS = frozenset({"allowed_sites", "tokens"})
 _REQUIRED_TYPES = frozenset({"DATABASES", "ROLES", "USERS"})
 _OBJECT_TYPES = frozenset({*_REQUIRED_TYPES, "INTEGRATIONS"})
 
@@ -69,6 +71,7 @@ class CreateGroup(Statement):
     settings: GroupSettings
     databases: tuple[str, ...] = ()
     url: str | None = None
+    is_site_local = True
 
     def execute(self, session: StatementSession) -> StatementResult:
         session.require_administrator(f"CREATE {self.kind} GROUP")
@@ -106,6 +109,7 @@ class AlterGroup(Statement):
     action: str
     values: Mapping[str, Any]
     if_exists: bool
+    is_site_local = True
 
     def execute(self, session: StatementSession) -> StatementResult:
         exists = _exists(self.name, session)
@@ -124,6 +128,7 @@ class DropGroup(Statement):
 
     name: str
     if_exists: bool
+    is_site_local = True
 
     def execute(self, session: StatementSession) -> StatementResult:
         session.require_administrator("DROP FAILOVER GROUP")
@@ -173,6 +178,11 @@ def _refresh(_statement: AlterGroup, session: StatementSession, group: FailoverG
 
 
 def _suspend(statement: AlterGroup, session: StatementSession, group: FailoverGroup) -> str:
+    if group.role in {SiteRole.PRIMARY, SiteRole.CLOSING}:
+        return (
+            f"Site {group.site} is the primary of group {to_display_name(group.name)} and follows no "
+            f"site. {statement.action} has an effect only at a secondary."
+        )
     is_suspended = statement.action == "SUSPEND"
     failover_groups.update_group(session.connection, suspended=is_suspended)
     done = "suspended" if is_suspended else "resumed"
@@ -195,6 +205,15 @@ def _allow(statement: AlterGroup, session: StatementSession, group: FailoverGrou
 
 
 def _change_settings(session: StatementSession, group: FailoverGroup, **values: Any) -> str:
+    if not values.keys().isdisjoint(_SHARED_SETTINGS) and group.role not in {
+        SiteRole.PRIMARY,
+        SiteRole.CLOSING,
+    }:
+        # The next state of the primary would replace them.
+        raise failover_groups.GroupConflict(
+            reason="ALLOWED_ACCOUNTS and TOKENS must be changed at the primary. This site is the "
+            f"{group.role} of group {to_display_name(group.name)}"
+        )
     settings = msgspec.structs.replace(group.settings, **values)
     failover_groups.update_settings(session.connection, group, settings)
     return f"Group {to_display_name(group.name)} altered."

@@ -348,6 +348,8 @@ class Statement(StatementPart, ABC):
 
     # True if the statement runs in a read-only transaction.
     reads_only: ClassVar[bool] = False
+    # True if the statement changes only facts of this site, which are not replicated.
+    is_site_local: ClassVar[bool] = False
     # True if the statement needs `StatementSession.keyring`.
     needs_keyring: ClassVar[bool] = False
 
