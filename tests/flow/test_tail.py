@@ -290,6 +290,25 @@ def test_a_tail_that_is_stopped_removes_no_file_before_its_last_line(
     assert tailing.ids() == list(range(30_000))
 
 
+@pytest.mark.parametrize("removal", ["delete", "move_to"])
+def test_a_file_with_several_names_is_removed_under_each_of_them(
+    tailing: Tailing, tmp_path: Path, removal: str
+) -> None:
+    tailing.write("2026.log", 10)
+    (tailing.logs / "current.log").symlink_to("2026.log")
+    (tailing.logs / "a.log").hardlink_to(tailing.logs / "2026.log")
+    (tmp_path / "outside").write_text('{"id": 10}\n')
+    (tailing.logs / "outside.log").symlink_to(tmp_path / "outside")
+    more = ("--delete",) if removal == "delete" else ("--move-to", str(tmp_path / "done"))
+    code, said = tailing.once(*more)
+    assert (code, said) == (0, "11 rows of 2 files committed, 2 files removed.\n")
+    assert [path.name for path in tailing.logs.iterdir()] == ["current.log"]
+    assert not (tailing.logs / "current.log").exists()
+    assert (tmp_path / "outside").exists()
+    assert tailing.once(*more)[1].startswith("0 rows of 0 files")
+    assert tailing.ids() == list(range(11))
+
+
 def test_a_file_that_no_pattern_matches_any_more_is_read_to_its_last_line(
     tailing: Tailing,
 ) -> None:

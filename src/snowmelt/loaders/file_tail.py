@@ -89,7 +89,13 @@ class _FollowedFile:
     lines: LineSource
     channel: Channel
     pump: StreamPump
-    is_missing: bool = False
+    # Names of the file that match the patterns: links and, after them, regular files.
+    paths: list[Path]
+
+    @property
+    def is_missing(self) -> bool:
+        """True if no path leads to the file."""
+        return not self.paths
 
     @property
     def is_committed(self) -> bool:
@@ -177,7 +183,7 @@ class FileTail:
         return moved
 
     def _discover_files(self) -> None:
-        seen = set()
+        paths: dict[str, list[Path]] = {}
         by_inode = {each.lines.device_and_inode: key for key, each in self._files.items()}
         for path in self._list_paths():
             try:
@@ -197,9 +203,9 @@ class FileTail:
                 continue
             self._unreadable.discard(path)
             if key is not None:
-                seen.add(key)
+                paths.setdefault(key, []).append(path)
         for key, followed in list(self._files.items()):
-            followed.is_missing = key not in seen
+            followed.paths = paths.get(key, [])
             # A renamed or deleted file is read to its end. Overwritten lines are lost.
             if (
                 followed.is_missing
@@ -214,7 +220,9 @@ class FileTail:
             for each in self._options.patterns
             for name in glob.glob(each, recursive=True)  # noqa: PTH207 - patterns may be absolute
         }
-        return (Path(name) for name in sorted(found) if Path(name).is_file())
+        # Links come first, so that a file has its own name even if links to it match as well.
+        ordered = sorted(map(Path, found), key=lambda path: (not path.is_symlink(), str(path)))
+        return (path for path in ordered if path.is_file())
 
     def _follow_file(self, path: Path) -> str | None:
         lines = LineSource(
@@ -253,7 +261,7 @@ class FileTail:
             on_backwards=self._options.on_backwards,
             on_refused=self._report_rejected_row,
         )
-        self._files[key] = _FollowedFile(lines, channel, pump)
+        self._files[key] = _FollowedFile(lines, channel, pump, [path])
         self.done.files += 1
         return key
 
@@ -272,9 +280,15 @@ class FileTail:
                 and followed.channel.is_valid
                 and lines.is_same_file
                 and lines.unread_bytes == 0
-                and _is_same_file_at(lines.path, lines.device_and_inode)
             ):
-                self._delete_or_move_file(lines.path)
+                # A remaining name would be a new file, because the channel is dropped. A link is
+                # removed only if the file itself does not match the patterns.
+                regular = [path for path in followed.paths if not path.is_symlink()]
+                names = regular or followed.paths
+                if not all(_is_same_file_at(path, lines.device_and_inode) for path in names):
+                    continue
+                for path in names:
+                    self._delete_or_move_file(path)
                 self.done.removed += 1
                 # Delete the file first: a channel without its file is harmless, but a file without
                 # its channel would be loaded again.
