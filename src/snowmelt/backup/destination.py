@@ -48,6 +48,7 @@ _READ_BYTES = 1024 * 1024
 _LOCK_RENEWAL_S = 10.0
 # A holder that has not renewed the lock for this long counts as dead.
 _LOCK_TTL_S = 60.0
+_INSTANCE = secrets.token_hex(8)
 
 
 class Spool:
@@ -259,6 +260,8 @@ class _LockContent(msgspec.Struct, frozen=True):
     host: str
     process: int
     renewals: int
+    # Differs in processes with the same number, such as those of a container that starts again.
+    instance: str = ""
 
 
 class _DestinationLock:
@@ -267,7 +270,9 @@ class _DestinationLock:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._record = _LockContent(secrets.token_hex(8), platform.node(), os.getpid(), 0)
+        self._record = _LockContent(
+            secrets.token_hex(8), platform.node(), os.getpid(), 0, _INSTANCE
+        )
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -318,7 +323,7 @@ class _DestinationLock:
 
     def _has_died(self, other: _LockContent) -> bool:
         if other.host == self._record.host:
-            return not _is_process_alive(other.process)
+            return not _is_process_alive(other)
         # Only the local clock is used: wait until the record has not changed for the timeout.
         self._clock.sleep(_LOCK_TTL_S)
         return self._read() == other
@@ -339,11 +344,11 @@ class _DestinationLock:
             return None
 
 
-def _is_process_alive(process: int) -> bool:
-    if process == os.getpid():
-        return True
+def _is_process_alive(other: _LockContent) -> bool:
+    if other.process == os.getpid():
+        return other.instance == _INSTANCE
     try:
-        os.kill(process, 0)
+        os.kill(other.process, 0)
     except ProcessLookupError:
         return False
     except PermissionError:

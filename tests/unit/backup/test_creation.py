@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -140,6 +144,23 @@ def test_a_second_backup_to_the_same_place_is_rejected(site: BackedUpSite) -> No
     site.back_up()
     assert "another backup or expiration" in str(errors[0])
     assert len(site.destination.list_points()) == 1
+
+
+def test_the_lock_of_a_killed_process_with_the_same_number_is_taken_over(
+    site: BackedUpSite,
+) -> None:
+    code = (
+        "import os, sys; from snowmelt.backup.destination import BackupDestination; "
+        "from snowmelt.storage.local_store import LocalStore; "
+        "lock = BackupDestination(LocalStore(sys.argv[1])).locked(); lock.__enter__(); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, site.folder / "backup"], check=True)
+    lock = site.folder / "backup" / "lock.json"
+    found = json.loads(lock.read_bytes())
+    # In a container that starts again, the command has the number of the killed process.
+    lock.write_text(json.dumps({**found, "process": os.getpid()}))
+    site.back_up()
+    assert not lock.exists()
 
 
 def test_objects_of_buckets_are_in_a_point(site: BackedUpSite) -> None:
