@@ -327,6 +327,29 @@ def test_a_file_that_no_pattern_matches_any_more_is_read_to_its_last_line(
     assert tailing.ids() == list(range(30_000))
 
 
+def test_a_deleted_file_leaves_no_position_to_a_later_file(tailing: Tailing) -> None:
+    tailing.write("a.log", 10)
+    tailing.write("b.log", 5)
+    stop = threading.Event()
+
+    def remove(_: object) -> None:
+        if tail.done.rows == 15:
+            tail._client.flush()
+            if (tailing.logs / "a.log").exists():
+                (tailing.logs / "a.log").unlink()
+                # This file continues when its new name matches.
+                (tailing.logs / "b.log").rename(tailing.logs / "b.old")
+            elif not tail._files:
+                stop.set()
+
+    with tailing.following() as tail:
+        tail.run(stop, remove)
+    assert tailing.tokens() == ["b.log:5"]
+    (tailing.logs / "b.old").rename(tailing.logs / "c.log")
+    assert tailing.once()[1].startswith("0 rows of 1 file")
+    assert tailing.ids() == list(range(15))
+
+
 def test_a_file_overwritten_before_its_rows_are_committed_is_a_new_file(tailing: Tailing) -> None:
     tailing.write("a.log", 10)
     stop = threading.Event()

@@ -80,6 +80,11 @@ class LineSource:
         )
 
     @property
+    def is_deleted(self) -> bool:
+        """True if the file has no name. A later file may then get its inode number."""
+        return os.fstat(self._file_descriptor).st_nlink == 0
+
+    @property
     def unread_bytes(self) -> int:
         """Number of bytes after the last line that was returned. Negative if the file was truncated."""
         return self._bytes_after_buffer + self._buffered_bytes

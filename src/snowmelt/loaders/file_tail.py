@@ -212,6 +212,9 @@ class FileTail:
                 and not followed.lines.has_unread_lines
                 and followed.is_committed
             ):
+                # A later file with the same inode number and first line must not continue here.
+                if followed.lines.is_deleted and followed.channel.is_valid:
+                    followed.channel.close(drop=True)
                 self._close_file(key)
 
     def _list_paths(self) -> Iterator[Path]:
