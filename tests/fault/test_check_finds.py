@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.chunks import Lakehouse, numbers
 from snowmelt.integrity.findings import Finding
-from support.checked_site import build_site, check_site
+from support.checked_site import (
+    build_site,
+    check_site,
+    commit_rejected_rows,
+    drop_open_channel,
+)
 from support.damage import KINDS, Site
 
 # `./run soak check` repeats each kind with new seeds.
@@ -79,3 +85,22 @@ def test_damage_is_found_and_named(name: str, healthy: tuple[Path, Path]) -> Non
 
 def test_there_are_at_least_forty_kinds() -> None:
     assert len(KINDS) >= 40
+
+
+@pytest.mark.parametrize("rejected", [1, 2])
+def test_a_channel_that_is_created_again_may_begin_with_rejected_rows(
+    rejected: int, tmp_path: Path
+) -> None:
+    house = Lakehouse(tmp_path)
+    house.create()
+    house.put(numbers(0, 5), channel="A", token="a1")
+    commit_rejected_rows(house, "A", "a2")
+    house.put(numbers(5, 5), channel="A", token="a3")
+    drop_open_channel(house, "A")
+    house.open_channel("A")
+    for number in range(rejected):
+        commit_rejected_rows(house, "A", f"b{number}")
+    assert describe(check_site(tmp_path, deep=True)) == []
+    house.put(numbers(10, 5), channel="A", token="b9")
+    assert describe(check_site(tmp_path, deep=True)) == []
+    house.close()

@@ -149,7 +149,10 @@ class _ChannelFollower:
         self.findings: list[Finding] = []
         self.positions: dict[str, _Position] = {}
         self._state = state
-        self._rowless = {(each.channel, each.row_sequencer): each for each in state.rowless}
+        # A channel that is dropped and created again counts from 1 again.
+        self._rowless: dict[tuple[str, int], list[RowlessCommit]] = {}
+        for each in state.rowless:
+            self._rowless.setdefault((each.channel, each.row_sequencer), []).append(each)
         # Commits without rows were not recorded before the lineage began.
         self._is_complete = state.lineage_from == 0
 
@@ -176,8 +179,8 @@ class _ChannelFollower:
 
     def _follow_commit(self, seq: int, commit: ChannelCommit) -> None:
         name, found = commit.channel, commit.row_sequencer
-        rowless = self._rowless.get((name, found))
-        if rowless is not None and rowless.client_sequencer == commit.client_sequencer:
+        client = commit.client_sequencer
+        if self._find_rowless(name, found, client, client) is not None:
             self._add(
                 "channel-repeated",
                 name,
@@ -188,7 +191,7 @@ class _ChannelFollower:
         last = self.positions.get(name)
         if last is None:
             return
-        self._skip_rowless(name, found)
+        self._skip_rowless(name, client, found)
         expected = last.row_sequencer + 1
         if commit.client_sequencer < last.client_sequencer:
             self._add(
@@ -200,7 +203,7 @@ class _ChannelFollower:
             )
         elif found == expected or (
             # The channel was dropped and created again, so its row sequencers restart at 1.
-            commit.client_sequencer > last.client_sequencer and self._counts_from_one(name, found)
+            client > last.client_sequencer and self._counts_from_one(name, client, found)
         ):
             return
         elif found <= last.row_sequencer:
@@ -218,12 +221,20 @@ class _ChannelFollower:
                 seq=seq,
             )
 
-    def _skip_rowless(self, channel: str, until: int | None) -> None:
-        """Apply the next commits without rows, up to a row sequencer."""
+    def _find_rowless(
+        self, channel: str, row_sequencer: int, first: int, last: int
+    ) -> RowlessCommit | None:
+        """Return a commit without rows of one of the client sequencers from `first` to `last`."""
+        found = self._rowless.get((channel, row_sequencer), ())
+        return next((each for each in found if first <= each.client_sequencer <= last), None)
+
+    def _skip_rowless(self, channel: str, client: int, until: int | None) -> None:
+        """Apply the next commits without rows, up to a client and a row sequencer."""
         last = self.positions[channel]
         while until is None or last.row_sequencer + 1 < until:
-            commit = self._rowless.get((channel, last.row_sequencer + 1))
-            if commit is None or commit.client_sequencer < last.client_sequencer:
+            following = last.row_sequencer + 1
+            commit = self._find_rowless(channel, following, last.client_sequencer, client)
+            if commit is None:
                 return
             self._apply_rowless(commit)
 
@@ -236,8 +247,11 @@ class _ChannelFollower:
         last.token = last.token if commit.offset_token is None else commit.offset_token
         last.path = last.offset = None
 
-    def _counts_from_one(self, channel: str, row_sequencer: int) -> bool:
-        return all((channel, each) in self._rowless for each in range(1, row_sequencer))
+    def _counts_from_one(self, channel: str, client: int, row_sequencer: int) -> bool:
+        return all(
+            self._find_rowless(channel, each, 0, client) is not None
+            for each in range(1, row_sequencer)
+        )
 
     def _advance(self, commit: ChannelCommit, path: str, offset: int) -> None:
         last = self.positions.get(commit.channel)
@@ -249,7 +263,8 @@ class _ChannelFollower:
         )
 
     def _check_channel(self, channel: ChannelRecord, last: _Position) -> None:
-        self._skip_rowless(channel.name, None)
+        client = channel.client_sequencer
+        self._skip_rowless(channel.name, client, None)
         is_reopened = channel.client_sequencer > last.client_sequencer
         if channel.client_sequencer < last.client_sequencer:
             self._add(
@@ -259,7 +274,7 @@ class _ChannelFollower:
                 f" {last.client_sequencer}.",
             )
         if channel.row_sequencer != last.row_sequencer and not (
-            is_reopened and self._counts_from_one(channel.name, channel.row_sequencer + 1)
+            is_reopened and self._counts_from_one(channel.name, client, channel.row_sequencer + 1)
         ):
             self._add(
                 "channel-position",
@@ -282,8 +297,19 @@ class _ChannelFollower:
 
     def _check_token(self, channel: ChannelRecord, last: _Position, *, is_reopened: bool) -> None:
         tokens = self._state.openings.get(channel.name, {})
-        if not is_reopened and last.token is not None:
-            expected = last.token
+        committed = last.token
+        if is_reopened:
+            # The channel has committed only calls without rows since it was created again.
+            own = (
+                self._find_rowless(
+                    channel.name, each, channel.client_sequencer, channel.client_sequencer
+                )
+                for each in range(channel.row_sequencer, 0, -1)
+            )
+            found = (each.offset_token for each in own if each is not None)
+            committed = next((token for token in found if token is not None), None)
+        if committed is not None:
+            expected = committed
         elif channel.client_sequencer in tokens:
             expected = tokens[channel.client_sequencer] or ""
         else:
