@@ -87,3 +87,20 @@ def test_insert_reads_what_people_write_as_dates(lakehouse: Lakehouse, lake: Sno
     assert found == {(dt.date(2024, 1, 2), dt.datetime(2024, 1, 2, 3, 4, 5))}
     with pytest.raises(SnowmeltError, match="Ambiguous digits"):
         lake.sql("INSERT INTO demo.public.dates (d) VALUES ('20240102')")
+
+
+def test_conditions_find_days_that_the_julian_calendar_lacks(
+    lakehouse: Lakehouse, lake: Snowmelt
+) -> None:
+    lakehouse.create()
+    lake.sql("CREATE TABLE demo.public.days (d DATE, at TIMESTAMP_LTZ)")
+    lake.sql("INSERT INTO demo.public.days VALUES ('1582-10-10', '1582-10-10 01:02:03')")
+    assert lake.explain_files("SELECT d FROM demo.public.days")[0].native_files == 1
+    conditions = (
+        "d = DATE'1582-10-10'",
+        "d IN (DATE'1582-10-10', DATE'1600-01-01')",
+        "at >= TIMESTAMP_LTZ'1582-10-10 01:02:03Z'",
+        "at = TIMESTAMP_LTZ'1582-10-10 01:02:03Z'",
+    )
+    parts = [f"SELECT d FROM demo.public.days WHERE {each}" for each in conditions]
+    assert len(lake.sql(" UNION ALL ".join(parts)).collect()) == len(conditions)

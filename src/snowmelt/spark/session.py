@@ -28,6 +28,9 @@ _REQUIRED_SETTINGS: Mapping[str, str] = {
     "spark.sql.legacy.decimal.retainFractionDigitsOnTruncate": "true",
     # By default, Spark replaces `${name}`, also inside strings, by a setting or an empty text.
     "spark.sql.variable.substitute": "false",
+    # By default, Spark converts dates and timestamps of conditions to Java classes without the days
+    # 1582-10-05 to 1582-10-14. The conditions that it pushes down to Parquet would skip such rows.
+    "spark.sql.datetime.java8API.enabled": "true",
     # INT96, the default, has no statistics, and other engines reject it.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
