@@ -1,4 +1,4 @@
-"""Reads published metadata with PyIceberg as an engine does, but from the warehouse folder."""
+"""Tables with a publisher. Published metadata is read with PyIceberg as an engine does, in a folder."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT
 
-from snowmelt.catalog.objects.published_snapshots import PublishedSnapshot, list_publications
+from fixtures.chunks import Lakehouse
+from snowmelt.catalog.objects.published_snapshots import (
+    FreshFile,
+    PublishedSnapshot,
+    list_fresh_files,
+    list_publications,
+    record_demand,
+)
+from snowmelt.table.snapshot_publication import PublicationSettings, SnapshotPublisher
 from snowmelt.table.warehouse_paths import WAREHOUSE_BUCKET, Warehouse
 
 if TYPE_CHECKING:
     from pyiceberg.typedef import Properties
 
     from snowmelt.catalog.model.records import TableRecord
-    from unit.table.test_snapshot_publication import PublishedLakehouse
 
 
 def open_published(warehouse: Warehouse, metadata_path: Any) -> Table:
@@ -46,3 +53,39 @@ def list_published(
     """Return the publications of a table, newest first."""
     with house.database.reading() as connection:
         return list_publications(connection, table.table_id, native_only=native_only, limit=limit)
+
+
+class PublishedLakehouse(Lakehouse):
+    """A lakehouse with a publisher."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.start_publisher()
+
+    def start_publisher(self) -> None:
+        """Create a publisher for the current stage and warehouse."""
+        places = PublicationSettings(self.stage.url, self.warehouse.url)
+        self.publisher = SnapshotPublisher(self.database, self.keyring, places, self.clock)
+
+    def publish(self, *, native_only: bool = False, **more: Any) -> PublishedSnapshot | None:
+        """Publish the table, as a process with demand does."""
+        self.clock.advance(0.2)
+        table = self.table()
+        with self.database.writing() as connection:
+            record_demand(connection, table.table_id, native_only=native_only, now=self.clock.now())
+        return self.publisher.publish(table.table_id, native_only=native_only, **more)
+
+    def published(self, *, native_only: bool = False) -> list[PublishedSnapshot]:
+        return list_published(self, self.table(), native_only=native_only)
+
+    def open(self, publication: PublishedSnapshot | None) -> Table:
+        assert publication is not None
+        return open_published(self.warehouse, publication.metadata_path)
+
+    def published_numbers(self, *, native_only: bool = False) -> list[Any]:
+        found = self.open(self.published(native_only=native_only)[0]).scan().to_arrow()
+        return [int(number) for number in found["N"].to_pylist()]
+
+    def fresh_files(self) -> list[FreshFile]:
+        with self.database.reading() as connection:
+            return list_fresh_files(connection, self.table().table_id)

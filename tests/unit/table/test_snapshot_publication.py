@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,19 +18,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fixtures.chunks import NUMBERS, Lakehouse, numbers
+from fixtures.chunks import NUMBERS, numbers
 from snowmelt import failpoints
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects.published_snapshots import (
-    FreshFile,
     PublicationLag,
-    PublishedSnapshot,
     find_stalled_reason,
     hold_publication,
-    list_fresh_files,
     measure_publication_lag,
-    record_demand,
 )
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.clock import ManualClock
@@ -42,51 +38,14 @@ from snowmelt.table.file_replacement_run import MaintenanceSettings
 from snowmelt.table.migration import abort_orphaned_migrations
 from snowmelt.table.snapshot_publication import (
     LISTED_PUBLICATIONS,
-    PublicationSettings,
-    SnapshotPublisher,
 )
 from support.interleaving import begin_beside
-from support.published_tables import list_published, open_published
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
+from support.published_tables import PublishedLakehouse
 
 pytestmark = pytest.mark.slow
 
 
 MINUTE, HOUR = 60.0, 3600.0
-
-
-class PublishedLakehouse(Lakehouse):
-    """A lakehouse with a publisher."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        places = PublicationSettings(self.stage.url, self.warehouse.url)
-        self.publisher = SnapshotPublisher(self.database, self.keyring, places, self.clock)
-
-    def publish(self, *, native_only: bool = False, **more: Any) -> PublishedSnapshot | None:
-        """Publish the table, as a process with demand does."""
-        self.clock.advance(0.2)
-        table = self.table()
-        with self.database.writing() as connection:
-            record_demand(connection, table.table_id, native_only=native_only, now=self.clock.now())
-        return self.publisher.publish(table.table_id, native_only=native_only, **more)
-
-    def published(self, *, native_only: bool = False) -> list[PublishedSnapshot]:
-        return list_published(self, self.table(), native_only=native_only)
-
-    def open(self, publication: PublishedSnapshot | None) -> Table:
-        assert publication is not None
-        return open_published(self.warehouse, publication.metadata_path)
-
-    def published_numbers(self, *, native_only: bool = False) -> list[Any]:
-        found = self.open(self.published(native_only=native_only)[0]).scan().to_arrow()
-        return [int(number) for number in found["N"].to_pylist()]
-
-    def fresh_files(self) -> list[FreshFile]:
-        with self.database.reading() as connection:
-            return list_fresh_files(connection, self.table().table_id)
 
 
 @pytest.fixture
