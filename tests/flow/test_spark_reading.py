@@ -210,6 +210,21 @@ def test_columns_whose_names_differ_only_in_case_keep_their_types_and_values(
     assert lake.sql(text).collect() == [wanted]
 
 
+@pytest.mark.parametrize("is_migrated", [False, True], ids=["chunks", "native"])
+def test_conditions_find_nan_above_every_number(
+    lakehouse: Lakehouse, lake: Snowmelt, is_migrated: bool
+) -> None:
+    columns = (Column("ID", LogicalType.FIXED, 1, precision=9), Column("X", LogicalType.REAL, 2))
+    lakehouse.create(NUMBERS, columns)
+    rows = [{"ID": 1, "X": 1.0}, {"ID": 2, "X": float("nan")}]
+    lakehouse.put(RowConverter(TableSchema(1, columns), zone=ZoneInfo("UTC")).convert(rows).table)
+    if is_migrated:
+        lakehouse.migrate()
+    conditions = ("x > 5", "x >= 1e300", "x <> 1", "NOT (x <= 1)", "x = double('NaN')")
+    parts = [f"SELECT id FROM demo.public.numbers WHERE {each}" for each in conditions]
+    assert ids(lake.sql(" UNION ALL ".join(parts))) == [2] * len(conditions)
+
+
 def test_names_are_folded_as_in_snowflake(numbers_table: Lakehouse, lake: Snowmelt) -> None:
     numbers_table.put_numbers(0, 3)
     for name in ("demo.public.numbers", "DEMO.Public.NUMBERS", "`DEMO`.public.`NUMBERS`"):

@@ -31,6 +31,9 @@ _REQUIRED_SETTINGS: Mapping[str, str] = {
     # By default, Spark converts dates and timestamps of conditions to Java classes without the days
     # 1582-10-05 to 1582-10-14. The conditions that it pushes down to Parquet would skip such rows.
     "spark.sql.datetime.java8API.enabled": "true",
+    # Statistics of cached rows ignore NaN, which is above every number. With them, conditions on
+    # decoded chunks would not find it.
+    "spark.sql.inMemoryColumnarStorage.partitionPruning": "false",
     # INT96, the default, has no statistics, and other engines reject it.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }

@@ -162,7 +162,8 @@ def map_parquet_names(schema: TableSchema, versions: Iterable[TableSchema]) -> d
     statistics, of the column that has the *name* in the file without regard to case, and narrows a
     number to the width of that column: `c < 3000000000` skips every row of a NUMBER(9). A column
     therefore gets another name if another column has or had its name, or if its type was widened.
-    Spark then does not push down its conditions.
+    Spark then does not push down its conditions. So does a FLOAT column: in Spark, NaN is above
+    every number, but statistics of Parquet ignore it.
     """
     had: dict[str, set[tuple[int, st.DataType]]] = {}
     for version in (*versions, schema):
@@ -172,7 +173,8 @@ def map_parquet_names(schema: TableSchema, versions: Iterable[TableSchema]) -> d
             )
     names: dict[int, str] = {}
     for visible in list_visible_columns(schema):
-        if had.get(visible.name.lower(), set()) - {(visible.field_id, visible.raw_type)}:
+        others = had.get(visible.name.lower(), set()) - {(visible.field_id, visible.raw_type)}
+        if others or visible.column.kind is LogicalType.REAL:
             name = visible.name
             while name.lower() in had:
                 name = f"{name}_{visible.field_id}"
