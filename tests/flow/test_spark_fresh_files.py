@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import random
+import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from fixtures.chunks import NUMBERS, Lakehouse
+from fixtures.s3 import Seaweed
 from snowmelt import failpoints
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.clock import ManualClock
@@ -18,6 +20,7 @@ from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import Column, LogicalType, TableName
 from snowmelt.spark import Snowmelt
 from snowmelt.table.migration import MigrationSettings, migrate_table
+from snowmelt.table.warehouse_paths import open_cached_store, open_warehouse
 from support.published_tables import PublishedLakehouse
 from support.random_rows import TYPES, convert_rows, make_random_rows
 from support.typed_rows import ROWS, TYPED, typed_rows
@@ -252,6 +255,27 @@ def test_fresh_files_are_scanned_apart_from_many_native_files(
         count += 1
     house.publish()
     assert find_ids(lake) == list(range(count))
+
+
+def test_chunks_are_read_if_spark_has_no_file_system_for_the_warehouse(
+    tmp_path: Path, spark: SparkSession, seaweed: Seaweed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in seaweed.environment.items():
+        monkeypatch.setenv(name, value)
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    with contextlib.closing(PublishedLakehouse(tmp_path, clock)) as house:
+        house.warehouse = open_warehouse(f"s3://behind/warehouse-{uuid.uuid4().hex[:8]}")
+        house.start_publisher()
+        house.create()
+        house.put_numbers(0, 10)
+        house.publish()
+        assert len(house.fresh_files()) == 1
+        house.put_numbers(10, 10)
+        lake = open_lake(spark, house)
+        [opened] = lake.explain_files(f"SELECT n FROM {T}")
+        assert (opened.fresh_files_total, opened.chunks) == (0, 2)
+        assert find_ids(lake) == list(range(20))
+    open_cached_store.cache_clear()
 
 
 def alter(house: Lakehouse, *changes: str, name: TableName = NUMBERS) -> None:
