@@ -54,9 +54,9 @@ from snowmelt.schema.types import to_display_name
 _LABEL = "a failover group"
 _KEY_HINT = "PRIVATE_KEY must be a reference to a file, such as 'file:/etc/snowmelt/replica.pem'"
 _FILE_PREFIX = "file:"
-# Kinds of objects that every group contains. Other kinds of Snowflake objects are rejected.
 # Settings that followers get from the primary.
 _SHARED_SETTINGS = frozenset({"allowed_sites", "tokens"})
+# Kinds of objects that every group contains. Other kinds of Snowflake objects are rejected.
 _REQUIRED_TYPES = frozenset({"DATABASES", "ROLES", "USERS"})
 _OBJECT_TYPES = frozenset({*_REQUIRED_TYPES, "INTEGRATIONS"})
 
