@@ -94,7 +94,7 @@ def main() -> None:
             report.add(name, *row, kept)
     report.remark(
         f"{options.rows:,} rows, a tenth of them in {options.chunks:,} chunks; sum(ID), median of "
-        f"{options.turns} runs after {_UNMEASURED}. snowmelt: its own Spark, which keeps decoded chunks."
+        f"{options.turns} runs after {_UNMEASURED}. snowmelt: its own Spark."
     )
     report.keep()
 
