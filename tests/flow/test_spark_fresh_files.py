@@ -13,6 +13,7 @@ import pytest
 
 from fixtures.chunks import NUMBERS, Lakehouse
 from fixtures.s3 import Seaweed
+from fixtures.spark import open_lake
 from snowmelt import failpoints
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.clock import ManualClock
@@ -21,7 +22,7 @@ from snowmelt.schema.types import Column, LogicalType, TableName
 from snowmelt.spark import Snowmelt
 from snowmelt.table.migration import MigrationSettings, migrate_table
 from snowmelt.table.warehouse_paths import open_cached_store, open_warehouse
-from support.published_tables import PublishedLakehouse
+from support.published_tables import PublishedLakehouse, published_lakehouse
 from support.random_rows import TYPES, convert_rows, make_random_rows
 from support.typed_rows import ROWS, TYPED, typed_rows
 
@@ -41,27 +42,13 @@ COPY = TableName("DEMO", "PUBLIC", "COPIED")
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[PublishedLakehouse]:
     """A lakehouse with a publisher and table NUMBERS."""
-    clock = ManualClock(dt.datetime.now(dt.UTC))
-    with contextlib.closing(PublishedLakehouse(tmp_path, clock)) as found:
-        found.create()
+    with published_lakehouse(tmp_path) as found:
         yield found
-    failpoints.disarm()
 
 
 @pytest.fixture
 def lake(spark: SparkSession, house: PublishedLakehouse) -> Snowmelt:
     return open_lake(spark, house)
-
-
-def open_lake(spark: SparkSession, house: Lakehouse) -> Snowmelt:
-    return Snowmelt(
-        spark,
-        catalog=house.database,
-        stage=house.stage.url,
-        warehouse=house.warehouse.url,
-        keys=house.keyring,
-        clock=house.clock,
-    )
 
 
 def ids(frame: DataFrame) -> list[int]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -12,6 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT
 
 from fixtures.chunks import Lakehouse
+from snowmelt import failpoints
 from snowmelt.catalog.objects.published_snapshots import (
     FreshFile,
     PublishedSnapshot,
@@ -19,10 +23,13 @@ from snowmelt.catalog.objects.published_snapshots import (
     list_publications,
     record_demand,
 )
+from snowmelt.clock import ManualClock
 from snowmelt.table.snapshot_publication import PublicationSettings, SnapshotPublisher
 from snowmelt.table.warehouse_paths import WAREHOUSE_BUCKET, Warehouse
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyiceberg.typedef import Properties
 
     from snowmelt.catalog.model.records import TableRecord
@@ -53,6 +60,16 @@ def list_published(
     """Return the publications of a table, newest first."""
     with house.database.reading() as connection:
         return list_publications(connection, table.table_id, native_only=native_only, limit=limit)
+
+
+@contextlib.contextmanager
+def published_lakehouse(folder: Path) -> Iterator[PublishedLakehouse]:
+    """Create a lakehouse with a publisher and table NUMBERS. Disarm all failpoints at the end."""
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    with contextlib.closing(PublishedLakehouse(folder, clock)) as found:
+        found.create()
+        yield found
+    failpoints.disarm()
 
 
 class PublishedLakehouse(Lakehouse):

@@ -151,8 +151,13 @@ class _ChannelFollower:
         self._state = state
         # A channel that is dropped and created again counts from 1 again.
         self._rowless: dict[tuple[str, int], list[RowlessCommit]] = {}
+        # The last token that each client of a channel has committed without rows.
+        self._rowless_tokens: dict[tuple[str, int], str] = {}
         for each in state.rowless:
             self._rowless.setdefault((each.channel, each.row_sequencer), []).append(each)
+            if each.offset_token is not None:
+                client = each.channel, each.client_sequencer
+                self._rowless_tokens[client] = each.offset_token
         # Commits without rows were not recorded before the lineage began.
         self._is_complete = state.lineage_from == 0
 
@@ -300,14 +305,7 @@ class _ChannelFollower:
         committed = last.token
         if is_reopened:
             # The channel has committed only calls without rows since it was created again.
-            own = (
-                self._find_rowless(
-                    channel.name, each, channel.client_sequencer, channel.client_sequencer
-                )
-                for each in range(channel.row_sequencer, 0, -1)
-            )
-            found = (each.offset_token for each in own if each is not None)
-            committed = next((token for token in found if token is not None), None)
+            committed = self._rowless_tokens.get((channel.name, channel.client_sequencer))
         if committed is not None:
             expected = committed
         elif channel.client_sequencer in tokens:

@@ -26,7 +26,7 @@ from snowmelt.table.native_file import read_native_file
 from snowmelt.table.snapshot import TableSnapshot, take_snapshots
 from snowmelt.table.table_reader import make_chunk_read_tasks
 from support.interleaving import begin_beside, execute_inside
-from support.published_tables import PublishedLakehouse
+from support.published_tables import PublishedLakehouse, published_lakehouse
 
 pytestmark = pytest.mark.slow
 
@@ -36,12 +36,9 @@ HOUR = 3600.0
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[PublishedLakehouse]:
     """A lakehouse whose table has the numbers to 39 in four chunks. Fresh files have three of them."""
-    clock = ManualClock(dt.datetime.now(dt.UTC))
-    with contextlib.closing(PublishedLakehouse(tmp_path, clock)) as found:
-        found.create()
+    with published_lakehouse(tmp_path) as found:
         fill(found)
         yield found
-    failpoints.disarm()
 
 
 def fill(house: PublishedLakehouse) -> None:

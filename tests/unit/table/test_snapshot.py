@@ -42,7 +42,7 @@ from snowmelt.table.pruning import (
 )
 from snowmelt.table.snapshot import TableSnapshot, take_snapshots
 from snowmelt.table.table_reader import make_chunk_read_tasks
-from support.published_tables import PublishedLakehouse
+from support.published_tables import PublishedLakehouse, published_lakehouse
 from support.random_rows import DEFAULTS, TYPES, make_random_rows
 
 if TYPE_CHECKING:
@@ -55,11 +55,8 @@ HOUR = 3600.0
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[PublishedLakehouse]:
-    clock = ManualClock(dt.datetime.now(dt.UTC))
-    with contextlib.closing(PublishedLakehouse(tmp_path, clock)) as found:
-        found.create()
+    with published_lakehouse(tmp_path) as found:
         yield found
-    failpoints.disarm()
 
 
 def take(

@@ -40,7 +40,7 @@ from snowmelt.table.snapshot_publication import (
     LISTED_PUBLICATIONS,
 )
 from support.interleaving import begin_beside
-from support.published_tables import PublishedLakehouse
+from support.published_tables import PublishedLakehouse, published_lakehouse
 
 pytestmark = pytest.mark.slow
 
@@ -50,11 +50,8 @@ MINUTE, HOUR = 60.0, 3600.0
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[PublishedLakehouse]:
-    clock = ManualClock(dt.datetime.now(dt.UTC))
-    with contextlib.closing(PublishedLakehouse(tmp_path, clock)) as found:
-        found.create()
+    with published_lakehouse(tmp_path) as found:
         yield found
-    failpoints.disarm()
 
 
 def _fail() -> None:
