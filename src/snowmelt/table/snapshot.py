@@ -2,15 +2,17 @@
 
 The pointer, the fresh files and the sequences of the chunks are read in one transaction, so a
 concurrent migration does not change the result. Each row is in exactly one chunk, fresh file or
-native file. Fresh files are the files that were published for other engines. A reader that reads
-Parquet faster than chunks asks for them, and gets only the chunks that are in no fresh file. Everything that a snapshot references is retained until its deadline, including the catalog
-rows of its chunks, because garbage collection waits longer than that. These rows can therefore be
-read later.
+native file. Fresh files are the files that the publisher writes for tables in demand. A reader that
+reads Parquet faster than chunks asks for them, and gets only the chunks that are in no fresh file.
+If a table has many chunks, this also records demand for its fresh files. Everything that a snapshot
+references is retained until its deadline, including the catalog rows of its chunks, because garbage
+collection waits longer than that. These rows can therefore be read later.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,12 +22,17 @@ import sqlalchemy as sa
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects.name_suggestions import suggesting_names
-from snowmelt.catalog.objects.published_snapshots import FreshFile, list_fresh_files
+from snowmelt.catalog.objects.published_snapshots import (
+    FreshFile,
+    find_last_request,
+    list_fresh_files,
+    record_demand,
+)
 from snowmelt.catalog.objects.tables import find_table, list_table_schema_versions
 from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.catalog.streaming.chunks import ChunkRange, ChunkRecord, read_chunk_range
 from snowmelt.clock import Clock
-from snowmelt.errors import ConfigurationError, TableInconsistent
+from snowmelt.errors import ConfigurationError, SnowmeltError, TableInconsistent
 from snowmelt.schema.types import TableName, TableSchema
 
 if TYPE_CHECKING:
@@ -34,6 +41,11 @@ if TYPE_CHECKING:
 
 # Maximum age. Ten minutes less than the default retention, so that garbage collection waits longer.
 MAX_SNAPSHOT_AGE_S = 3000
+# Queries of tables with this many chunks after the native files are faster with fresh files.
+MANY_CHUNKS = 100
+# The publisher stops ten minutes after the last request. A query per minute keeps it at work.
+_MIN_REQUEST_INTERVAL = dt.timedelta(minutes=1)
+_log = logging.getLogger(__name__)
 
 
 def check_retention_outlasts_queries(retention_s: float) -> None:
@@ -96,8 +108,9 @@ def take_snapshots(
 ) -> list[TableSnapshot]:
     """Take snapshots of several tables at one time.
 
-    Snapshots are valid for `MAX_SNAPSHOT_AGE_S`. `role` must have SELECT. None: no check. Without
-    `with_fresh_files`, the snapshots have chunks instead of fresh files.
+    Snapshots are valid for `MAX_SNAPSHOT_AGE_S`. `role` must have SELECT. None: no check. With
+    `with_fresh_files`, the snapshots have the existing fresh files instead of their chunks, and
+    demand is recorded for tables with at least `MANY_CHUNKS` chunks that are not migrated.
 
     Raises:
         DatabaseNotFound: If a database does not exist or the role lacks privileges on it.
@@ -107,6 +120,7 @@ def take_snapshots(
     """
     deadline = clock.now() + dt.timedelta(seconds=MAX_SNAPSHOT_AGE_S)
     found = []
+    wanted = []
     with database.reading() as connection:
         for name in names:
             with suggesting_names(connection, role, name):
@@ -118,6 +132,10 @@ def take_snapshots(
             covered = fresh[-1].to_seq if fresh else table.migrated_seq
             chunks = read_chunk_range(connection, database, table, covered)
             found.append((table, schemas, fresh, chunks))
+            if with_fresh_files and _needs_fresh_files(connection, table, clock):
+                wanted.append(table)
+    if wanted:
+        _request_fresh_files(database, wanted, clock)
     return [
         TableSnapshot(
             table=table,
@@ -131,6 +149,24 @@ def take_snapshots(
         )
         for table, schemas, fresh, chunks in found
     ]
+
+
+def _needs_fresh_files(connection: sa.Connection, table: TableRecord, clock: Clock) -> bool:
+    """Return True if fresh files would make queries faster and nobody has requested them lately."""
+    if table.hides_fresh_rows or table.last_seq - table.migrated_seq < MANY_CHUNKS:
+        return False
+    requested_at = find_last_request(connection, table.table_id)
+    return requested_at is None or clock.now() - requested_at >= _MIN_REQUEST_INTERVAL
+
+
+def _request_fresh_files(database: Database, tables: Sequence[TableRecord], clock: Clock) -> None:
+    """Record demand for tables. Their queries need no fresh files, so an error has no effect on them."""
+    try:
+        with database.writing() as connection:
+            for table in tables:
+                record_demand(connection, table.table_id, native_only=False, now=clock.now())
+    except (SnowmeltError, sa.exc.SQLAlchemyError) as error:
+        _log.info("Cannot request fresh files: %s", error)
 
 
 def _list_adjacent_files(connection: sa.Connection, table: TableRecord) -> tuple[FreshFile, ...]:

@@ -18,6 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from fixtures.chunks import NUMBERS
 from snowmelt import failpoints
+from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.objects.published_snapshots import list_demand
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.streaming.chunks import discard_quarantined_chunks
 from snowmelt.clock import ManualClock
@@ -40,7 +42,7 @@ from snowmelt.table.pruning import (
     prune_chunks,
     prune_files,
 )
-from snowmelt.table.snapshot import TableSnapshot, take_snapshots
+from snowmelt.table.snapshot import MANY_CHUNKS, TableSnapshot, take_snapshots
 from snowmelt.table.table_reader import make_chunk_read_tasks
 from support.published_tables import PublishedLakehouse, published_lakehouse
 from support.random_rows import DEFAULTS, TYPES, make_random_rows
@@ -107,6 +109,61 @@ def test_fresh_files_replace_the_chunks_that_they_cover(house: PublishedLakehous
     assert read_numbers(house, snapshot) == list(range(40))
     without = take(house, with_fresh_files=False)
     assert (without.fresh, sorted(without.chunk_numbers)) == ((), [1, 2, 3, 4])
+
+
+def list_requested(house: PublishedLakehouse) -> list[str]:
+    """Return the incarnations of the tables that were requested within the last minute."""
+    since = house.clock.now() - dt.timedelta(minutes=1)
+    with house.database.reading() as connection:
+        return [each.incarnation for each in list_demand(connection, since=since)]
+
+
+def put_many_chunks(house: PublishedLakehouse) -> None:
+    for start in range(MANY_CHUNKS):
+        house.put_numbers(start, 1)
+    house.clock.advance(HOUR)
+
+
+def test_a_read_of_many_chunks_requests_fresh_files(house: PublishedLakehouse) -> None:
+    for start in range(MANY_CHUNKS - 1):
+        house.put_numbers(start, 1)
+    house.clock.advance(HOUR)
+    take(house)
+    assert list_requested(house) == []
+    house.put_numbers(MANY_CHUNKS - 1, 1)
+    take(house, with_fresh_files=False)
+    assert list_requested(house) == []
+    snapshot = take(house)
+    assert list_requested(house) == [house.table().incarnation]
+    assert read_numbers(house, snapshot) == list(range(MANY_CHUNKS))
+    house.publish()
+    # The request is repeated while the chunks are not migrated, but at most once a minute.
+    house.clock.advance(59)
+    assert covered_by(take(house)) == [(0, MANY_CHUNKS)]
+    house.clock.advance(2)
+    assert list_requested(house) == []
+    take(house)
+    assert list_requested(house) == [house.table().incarnation]
+    house.migrate()
+    house.clock.advance(HOUR)
+    take(house)
+    assert list_requested(house) == []
+
+
+def test_a_table_that_hides_fresh_rows_is_not_requested(house: PublishedLakehouse) -> None:
+    alter(house, "SET ICEBERG_FRESH = FALSE")
+    put_many_chunks(house)
+    assert read_numbers(house) == list(range(MANY_CHUNKS))
+    assert list_requested(house) == []
+
+
+def test_a_query_works_if_its_request_for_fresh_files_fails(house: PublishedLakehouse) -> None:
+    put_many_chunks(house)
+    impatient = open_and_upgrade_database(house.database.url, busy_timeout_s=0.1)
+    with contextlib.closing(impatient), house.database.writing():
+        [snapshot] = take_snapshots(impatient, [NUMBERS], clock=house.clock, with_fresh_files=True)
+    assert list_requested(house) == []
+    assert read_numbers(house, snapshot) == list(range(MANY_CHUNKS))
 
 
 def test_fresh_files_continue_the_native_files(house: PublishedLakehouse) -> None:

@@ -17,7 +17,8 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import make_insert
 
-# A table is in demand for this long after an engine has loaded it.
+# A table is in demand for this long after an engine has loaded it, or a query has read many of its
+# chunks.
 DEMAND_TTL = dt.timedelta(minutes=10)
 # The files of a publication whose native table was replaced are retained for the retention time.
 # The publication is served until it is this old, so a query can read its files for at least the
@@ -79,7 +80,7 @@ class PublishedSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TableDemand:
-    """A live table that engines load, with the state that determines its next publication."""
+    """A live table in demand, with the state that determines its next publication."""
 
     table_id: int
     native_only: bool
@@ -123,7 +124,7 @@ _LIST_HELD_PUBLICATIONS = _SELECT_NEWEST_PUBLICATIONS.where(
 def record_demand(
     connection: sa.Connection, table_id: int, *, native_only: bool, now: dt.datetime
 ) -> None:
-    """Record that an engine loads a table."""
+    """Record that an engine loads a table, or that a query reads many of its chunks."""
     insert = make_insert(connection, _DEMAND).values(
         table_id=table_id, native_only=native_only, requested_at=now
     )
@@ -133,6 +134,12 @@ def record_demand(
             set_={"requested_at": insert.excluded.requested_at},
         )
     )
+
+
+def find_last_request(connection: sa.Connection, table_id: int) -> dt.datetime | None:
+    """Return when the fresh rows of a table were last requested, or None."""
+    query = sa.select(_DEMAND.c.requested_at).filter_by(table_id=table_id, native_only=False)
+    return connection.execute(query).scalar()
 
 
 def record_engine_write(connection: sa.Connection, table_id: int, now: dt.datetime) -> None:
@@ -151,7 +158,7 @@ def find_last_engine_write(connection: sa.Connection, table_id: int) -> dt.datet
 
 
 def list_demand(connection: sa.Connection, *, since: dt.datetime) -> list[TableDemand]:
-    """Return the live tables that engines have loaded since `since`."""
+    """Return the live tables for which demand was recorded since `since`."""
     query = (
         sa.select(
             _DEMAND.c.table_id,
