@@ -83,8 +83,9 @@ pytest_plugins = [
 ]
 
 
-# They need Maven and gigabytes of packages: `./run test engines` runs them.
-collect_ignore = [] if os.environ.get("SNOWMELT_TEST_ENGINES") else ["engines"]
+# Engines need Maven and gigabytes of packages, and clusters minutes: `./run test engines` and
+# `./run test clusters` run them.
+collect_ignore = sorted({"engines", "clusters"} - {os.environ.get("SNOWMELT_TEST_MORE")})
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

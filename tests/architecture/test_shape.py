@@ -69,7 +69,7 @@ _WITHOUT_MODULE = {
 
 
 def test_only_kinds_of_tests_lie_beside_the_configuration() -> None:
-    kinds = {"architecture", "contract", "docs", "engines", "fault", "flow", "interop"}
+    kinds = {"architecture", "clusters", "contract", "docs", "engines", "fault", "flow", "interop"}
     kinds |= {"model", "unit"}
     others = {"conftest.py", "data", "fixtures", "support"}
     found = {path.name for path in (ROOT / "tests").iterdir() if not path.name.startswith("__")}
