@@ -152,7 +152,7 @@ def take_snapshots(
 
 
 def _needs_fresh_files(connection: sa.Connection, table: TableRecord, clock: Clock) -> bool:
-    """Return True if fresh files would make queries faster and nobody has requested them lately."""
+    """Return True if a table has many chunks, and no fresh files were requested in the last minute."""
     if table.hides_fresh_rows or table.last_seq - table.migrated_seq < MANY_CHUNKS:
         return False
     requested_at = find_last_request(connection, table.table_id)

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fixtures.chunks import NUMBERS
 from snowmelt import failpoints
+from snowmelt.catalog import model
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.objects.published_snapshots import list_demand
 from snowmelt.catalog.statements.executor import execute_statement
@@ -160,7 +162,9 @@ def test_a_table_that_hides_fresh_rows_is_not_requested(house: PublishedLakehous
 def test_a_query_works_if_its_request_for_fresh_files_fails(house: PublishedLakehouse) -> None:
     put_many_chunks(house)
     impatient = open_and_upgrade_database(house.database.url, busy_timeout_s=0.1)
-    with contextlib.closing(impatient), house.database.writing():
+    with contextlib.closing(impatient), house.database.writing() as connection:
+        # The first write locks the catalog.
+        connection.execute(sa.update(model.tables).values(last_seq=model.tables.c.last_seq))
         [snapshot] = take_snapshots(impatient, [NUMBERS], clock=house.clock, with_fresh_files=True)
     assert list_requested(house) == []
     assert read_numbers(house, snapshot) == list(range(MANY_CHUNKS))
