@@ -6,6 +6,7 @@ It has one thread and no open files. A child returns from `_serve` and runs the 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import fcntl
 import gc
 import importlib
@@ -153,5 +154,7 @@ if __name__ == "__main__":
     gc.freeze()
     asked = _serve(socket.socket(fileno=int(sys.argv[1])))
     _settle(asked)
+    # A test that waits in vain shows where the process is.
+    faulthandler.register(signal.SIGUSR2, all_threads=True)
     gc.unfreeze()
     _become(asked["command"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -211,8 +212,12 @@ class ServedSites:
                 "no site can be promoted",
             )
         except AssertionError as error:
+            running = [service.process for site in self.sites for service in site.services]
+            for process in filter(None, running):
+                process.send_signal(signal.SIGUSR2)
+            time.sleep(2)  # The processes write their stacks.
             shown = [f"{site.folder}: {self.show(site)}" for site in self.sites]
-            logs = [service.log[-3000:] for site in self.sites for service in site.services]
+            logs = [service.log[-9000:] for site in self.sites for service in site.services]
             raise AssertionError("\n".join([str(error), *shown, *logs])) from error
 
     def wait_until_equal(self) -> None:
