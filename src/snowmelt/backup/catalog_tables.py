@@ -7,6 +7,7 @@ are sealed with the public key of the backup.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -102,6 +103,7 @@ def import_table(
     return count
 
 
+@functools.cache
 def stored_form(table: sa.Table) -> sa.TableClause:
     """Return a table definition that reads values as stored, without conversion of timestamps."""
     return sa.table(

@@ -70,6 +70,9 @@ _PEER_INTERVAL_S = 2.0
 # Minimum time between the starts of two pulls. Each pull costs the primary a transaction, even
 # without changes. An offset token is reported about 1.5 intervals after its commit.
 _MIN_PULL_INTERVAL_S = 0.25
+# After a state of hundreds of chunks or more, the primary handles half as many pulls.
+_BUSY_PULL_INTERVAL_S = 0.5
+_BUSY_CONTENT_BYTES = 64 << 10
 _SPOOL_BYTES = 8 << 20
 
 
@@ -194,7 +197,9 @@ class SiteWorker:
             self._take_state(group, transport, response)
         else:
             self._note_unchanged(response)
-        return max(began + _MIN_PULL_INTERVAL_S - self._clock.monotonic(), 0.0)
+        is_busy = response.since is not None and response.content_bytes >= _BUSY_CONTENT_BYTES
+        interval_s = _BUSY_PULL_INTERVAL_S if is_busy else _MIN_PULL_INTERVAL_S
+        return max(began + interval_s - self._clock.monotonic(), 0.0)
 
     def _note_unchanged(self, response: PullResponse) -> None:
         """Record that the follower's state equals the state of the primary."""
@@ -277,6 +282,7 @@ class SiteWorker:
                 response.warehouse_root,
                 on_copied,
                 trusts_metadata=response.since is not None,
+                received=response.blobs,
             )
             copier.copy(list_needed_objects(content))
             failpoints.hit_failpoint(Failpoint.REPLICA_COPIED)

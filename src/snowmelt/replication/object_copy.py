@@ -92,7 +92,7 @@ class ObjectTarget:
 class ObjectCopier:
     """Copier of objects from the primary.
 
-    `on_copied` is called with the size of each object that was read, in bytes. If `trusts_metadata`
+    `received` are the contents of blobs that came with the state, by path. `on_copied` is called with the size of each object that was read, in bytes. If `trusts_metadata`
     is False, the copier also checks the files of metadata that exists at this site.
     """
 
@@ -105,6 +105,7 @@ class ObjectCopier:
         on_copied: Callable[[int], None],
         *,
         trusts_metadata: bool,
+        received: Mapping[str, bytes] | None = None,
     ) -> None:
         self._target = target
         self._trusts_metadata = trusts_metadata
@@ -112,6 +113,7 @@ class ObjectCopier:
         self._read_blobs = read_blobs
         self._addresses = AddressConverter(warehouse_root, target.warehouse.to_address(""))
         self._on_copied = on_copied
+        self._received = received or {}
         self._converted: dict[str, ManifestFile] = {}
 
     def copy(self, needed: NeededObjects) -> None:
@@ -152,6 +154,12 @@ class ObjectCopier:
         has_ranges = partial(_has_ranges, self._target.stage)
         are_here = threads.map(has_ranges, blobs.keys(), blobs.values())
         missing = [path for path, is_here in zip(blobs, are_here, strict=True) if not is_here]
+        given = [path for path in missing if path in self._received]
+        _run_all(
+            threads,
+            [(self._write_content, path, blobs[path], self._received[path]) for path in given],
+        )
+        missing = [path for path in missing if path not in self._received]
         while missing:
             if _find_end(blobs[missing[0]]) > _MAX_WHOLE_BYTES:
                 with self._fetched("stage", missing[0]) as spool:

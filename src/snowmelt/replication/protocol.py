@@ -75,6 +75,7 @@ class PullResponse(msgspec.Struct, kw_only=True):
         content: The changes, if they have at most 1 MiB.
         content_path: Path of larger changes in the stage of the primary.
         content_bytes: Size of the changes in bytes.
+        blobs: Contents of blobs of new chunks by path in the stage. The follower requests the others.
     """
 
     role: str
@@ -97,6 +98,7 @@ class PullResponse(msgspec.Struct, kw_only=True):
     content: bytes = b""
     content_path: str | None = None
     content_bytes: int = 0
+    blobs: dict[str, bytes] = msgspec.field(default_factory=dict)
 
 
 class ReadRequest(msgspec.Struct, kw_only=True):

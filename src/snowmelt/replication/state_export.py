@@ -8,6 +8,7 @@ new chunks by the commit sequences of their tables, and the channels that they a
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime as dt
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from snowmelt.catalog.db.replication_triggers import parse_row_key
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects import failover_groups
 from snowmelt.catalog.objects.failover_groups import FailoverGroup, SiteRole
+from snowmelt.errors import ObjectMissing
 from snowmelt.failpoints import Failpoint
 from snowmelt.replication.protocol import (
     DeletedKeys,
@@ -41,6 +43,9 @@ from snowmelt.replication.protocol import (
 
 # The follower reads larger states in ranges.
 INLINE_BYTES = 1 << 20
+# A further request for blobs costs the primary as much as a hundred small blobs.
+_INLINE_BLOB_BYTES = 4 << 20
+_INLINE_READ_S = 0.1
 
 _SPOOL_BYTES = 8 << 20
 _ROWS_PER_FRAME = 2_000
@@ -62,6 +67,36 @@ _UNCHANGED = sa.select(_GROUPS.c.point).where(
     _GROUPS.c.epoch == sa.bindparam("epoch"),
     _GROUPS.c.point == sa.bindparam("point"),
     ~sa.exists().where(_CHANGED.c.point.is_(None)),
+)
+# Building a statement takes longer than executing it, so frequent ones are built once.
+_CHANNELS_OF_NEW_CHUNKS = tuple(
+    sa.select(chunks.c.channels).where(
+        chunks.c.table_id == sa.bindparam("table_id"), chunks.c.seq > sa.bindparam("seq")
+    )
+    for chunks in (model.chunks, model.chunk_ledger)
+)
+_STORED_CHUNKS = stored_form(model.chunks)
+_NEW_CHUNKS = sa.select(_STORED_CHUNKS).where(
+    _STORED_CHUNKS.c.table_id == sa.bindparam("table_id"),
+    _STORED_CHUNKS.c.seq > sa.bindparam("seq"),
+    _STORED_CHUNKS.c.retired_at.is_(None),
+)
+_CHANGED_KEYS = (
+    sa.select(_CHANGED.c.table_name, _CHANGED.c.row_key)
+    .where(sa.or_(_CHANGED.c.point > sa.bindparam("since"), _CHANGED.c.point.is_(None)))
+    .distinct()
+)
+_NUMBER_CHANGES = (
+    sa.update(_CHANGED).where(_CHANGED.c.point.is_(None)).values(point=sa.bindparam("next_point"))
+)
+_UNNUMBERED_CHANGE = sa.select(_CHANGED.c.change_id).where(_CHANGED.c.point.is_(None)).limit(1)
+_EXPIRE_SLOTS = (
+    sa.update(_SLOTS).where(_SLOTS.c.requested_at < sa.bindparam("before")).values(point=None)
+)
+_LOWEST_POINT = sa.select(sa.func.min(_SLOTS.c.point))
+_DELETE_CHANGES = sa.delete(_CHANGED).where(_CHANGED.c.point <= sa.bindparam("lowest"))
+_TEMPORARY_HOLD = sa.select(model.leases.c.name).where(
+    model.leases.c.name == sa.bindparam("name"), model.leases.c.expires_at.is_not(None)
 )
 
 
@@ -143,7 +178,8 @@ class StateSource:
         file = cast("BinaryIO", tempfile.SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115 - the caller closes it
         try:
             with self._source.database.reading() as connection:
-                self._export(connection, request, response, file)
+                new_blobs = self._export(connection, request, response, file)
+            response.blobs = self._read_blobs(new_blobs)
         except BaseException:
             file.close()
             raise
@@ -209,9 +245,7 @@ class StateSource:
         protects = is_current and group.kind == "FAILOVER" and response.protected_from is None
         if has_changes or protects:
             response.point += 1
-            connection.execute(
-                sa.update(_CHANGED).where(_CHANGED.c.point.is_(None)).values(point=response.point)
-            )
+            connection.execute(_NUMBER_CHANGES, {"next_point": response.point})
             failover_groups.update_group(connection, point=response.point)
         if protects:
             failover_groups.protect_tokens(connection, request.site, response.point)
@@ -237,11 +271,8 @@ class StateSource:
         leases.acquire_backup_lease(connection, _hold_name(site), ttl_s=_HOLD_S, now=now)
 
     def _release_objects(self, connection: sa.Connection, site: str, now: dt.datetime) -> None:
-        query = sa.select(model.leases.c.name).where(
-            model.leases.c.name == f"backup {_hold_name(site)}",
-            model.leases.c.expires_at.is_not(None),
-        )
-        if connection.execute(query).first() is not None:
+        name = f"backup {_hold_name(site)}"
+        if connection.execute(_TEMPORARY_HOLD, {"name": name}).first() is not None:
             lease = leases.acquire_backup_lease(
                 connection, _hold_name(site), ttl_s=_HOLD_S, now=now
             )
@@ -253,19 +284,40 @@ class StateSource:
         request: PullRequest,
         response: PullResponse,
         file: BinaryIO,
-    ) -> None:
+    ) -> dict[str, int]:
+        """Write the frames. Return the paths of blobs of new chunks with the ends of their chunks."""
         key = X25519PublicKey.from_public_bytes(base64.b64decode(request.public_key))
         converters = make_sealing_converters(connection, self._source, key)
+        new_blobs: dict[str, int] = {}
         frames: Iterator[Frame]
         if response.since is None:
             frames = _export_all(connection, converters)
         else:
-            frames = _export_changes(connection, response.since, request.sequences, converters)
+            frames = _export_changes(
+                connection, response.since, request.sequences, converters, new_blobs
+            )
         count = 0
         for frame in frames:
             write_frame(file, frame)
             count += 1
         write_frame(file, EndOfState(count))
+        return new_blobs
+
+    def _read_blobs(self, ends: Mapping[str, int]) -> dict[str, bytes]:
+        """Read blobs from the start of `ends`. The follower requests the others."""
+        found: dict[str, bytes] = {}
+        remaining = _INLINE_BLOB_BYTES
+        # A bucket may respond slowly, and further requests read it in parallel.
+        until = self._source.clock.monotonic() + _INLINE_READ_S
+        for path, end in ends.items():
+            if remaining <= 0 or self._source.clock.monotonic() > until:
+                break
+            if end > _INLINE_BLOB_BYTES:
+                continue
+            with contextlib.suppress(ObjectMissing):
+                found[path] = self._source.stage.get(path)
+                remaining -= len(found[path])
+        return found
 
 
 def delete_confirmed_changes(connection: sa.Connection, now: dt.datetime) -> None:
@@ -276,14 +328,12 @@ def delete_confirmed_changes(connection: sa.Connection, now: dt.datetime) -> Non
     # The lock orders this after the first request of a follower. Otherwise the changes since its state
     # could be deleted.
     failover_groups.find_group(connection, lock=True)
-    connection.execute(
-        sa.update(_SLOTS).where(_SLOTS.c.requested_at < now - _SLOT_TTL).values(point=None)
-    )
-    lowest = connection.execute(sa.select(sa.func.min(_SLOTS.c.point))).scalar()
+    connection.execute(_EXPIRE_SLOTS, {"before": now - _SLOT_TTL})
+    lowest = connection.execute(_LOWEST_POINT).scalar()
     if lowest is None:
         connection.execute(sa.delete(_CHANGED))
     else:
-        connection.execute(sa.delete(_CHANGED).where(_CHANGED.c.point <= lowest))
+        connection.execute(_DELETE_CHANGES, {"lowest": lowest})
 
 
 def _hold_name(site: str) -> str:
@@ -291,8 +341,7 @@ def _hold_name(site: str) -> str:
 
 
 def _has_unnumbered_changes(connection: sa.Connection) -> bool:
-    query = sa.select(_CHANGED.c.change_id).where(_CHANGED.c.point.is_(None)).limit(1)
-    return connection.execute(query).first() is not None
+    return connection.execute(_UNNUMBERED_CHANGE).first() is not None
 
 
 def _export_all(
@@ -314,6 +363,7 @@ def _export_changes(
     since: int,
     sequences: Mapping[int, int],
     converters: Mapping[str, RowConverter],
+    new_blobs: dict[str, int],
 ) -> Iterator[Frame]:
     keys = _read_changed_keys(connection, since)
     table_ids = [table_id for (table_id,) in keys.get(model.tables, ())]
@@ -344,7 +394,7 @@ def _export_changes(
             missing -= {tuple(row[place] for place in places) for row in rows}
             yield _make_row_frame(rows, convert)
         if is_chunks:
-            yield from _export_new_chunks(connection, stored, table_ids, sequences)
+            yield from _export_new_chunks(connection, table_ids, sequences, new_blobs)
         if missing:
             yield DeletedKeys([list(key) for key in missing])
 
@@ -352,13 +402,8 @@ def _export_changes(
 def _read_changed_keys(
     connection: sa.Connection, since: int
 ) -> dict[sa.Table, set[tuple[Any, ...]]]:
-    query = (
-        sa.select(_CHANGED.c.table_name, _CHANGED.c.row_key)
-        .where(sa.or_(_CHANGED.c.point > since, _CHANGED.c.point.is_(None)))
-        .distinct()
-    )
     keys: dict[sa.Table, set[tuple[Any, ...]]] = {}
-    for name, key in connection.execute(query):
+    for name, key in connection.execute(_CHANGED_KEYS, {"since": since}):
         table = model.metadata.tables[name]
         keys.setdefault(table, set()).add(parse_row_key(table, key))
     return keys
@@ -380,11 +425,9 @@ def _find_advanced_channels(
         names.setdefault(table_id, set()).add(channel)
     for table_id in table_ids:
         some = names.setdefault(table_id, set())
-        for chunks in (model.chunks, model.chunk_ledger):
-            query = sa.select(chunks.c.channels).where(
-                chunks.c.table_id == table_id, chunks.c.seq > sequences.get(table_id, 0)
-            )
-            for encoded in connection.execute(query).scalars().all():
+        after = {"table_id": table_id, "seq": sequences.get(table_id, 0)}
+        for query in _CHANNELS_OF_NEW_CHUNKS:
+            for encoded in connection.execute(query, after).scalars().all():
                 some.update(name for name, *_ in _channels_decoder.decode(encoded))
     channels = model.channels
     return {
@@ -406,17 +449,18 @@ def _make_header(connection: sa.Connection, table: sa.Table) -> TableHeader:
 
 def _export_new_chunks(
     connection: sa.Connection,
-    stored: sa.TableClause,
     table_ids: Iterable[int],
     sequences: Mapping[int, int],
+    new_blobs: dict[str, int],
 ) -> Iterator[Frame]:
     for table_id in table_ids:
-        query = sa.select(stored).where(
-            stored.c.table_id == table_id,
-            stored.c.seq > sequences.get(table_id, 0),
-            stored.c.retired_at.is_(None),
-        )
-        yield from _make_row_frames(connection.execute(query), None)
+        after = {"table_id": table_id, "seq": sequences.get(table_id, 0)}
+        for rows in connection.execute(_NEW_CHUNKS, after).partitions(_ROWS_PER_FRAME):
+            for row in rows:
+                if row.quarantine_reason is None:
+                    path = f"{row.prefix}/{row.path}"
+                    new_blobs[path] = max(row.offset + row.length, new_blobs.get(path, 0))
+            yield _make_row_frame(rows, None)
 
 
 def _make_row_frames(rows: sa.Result[Any], convert: RowConverter | None) -> Iterator[Frame]:

@@ -6,6 +6,7 @@ points, which is the order of their UTF-8 bytes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -291,7 +292,14 @@ def _find_path_error(path: str) -> str | None:
         return f"it must have 1 to {_MAX_PATH_BYTES:,} bytes"
     if "\0" in path or "\\" in path:
         return "NUL and backslash are not allowed"
-    return next(filter(None, map(_find_segment_error, path.split("/"))), None)
+    folder, separator, name = path.rpartition("/")
+    return (_find_folder_error(folder) if separator else None) or _find_segment_error(name)
+
+
+# Most objects share their folder with others.
+@functools.lru_cache(maxsize=1024)
+def _find_folder_error(folder: str) -> str | None:
+    return next(filter(None, map(_find_segment_error, folder.split("/"))), None)
 
 
 def _find_segment_error(segment: str) -> str | None:

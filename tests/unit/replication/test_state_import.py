@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import dataclasses
 import io
 import random
 from collections.abc import Callable, Iterator
@@ -36,6 +38,7 @@ from snowmelt.replication.protocol import (
     read_frames,
     write_frame,
 )
+from snowmelt.replication.state_export import StateSource
 from snowmelt.replication.state_import import StateUnusable
 from snowmelt.schema.types import TableName
 from snowmelt.table.compaction import compact
@@ -322,6 +325,49 @@ def test_a_torn_object_is_not_taken(two_sites: TwoSites) -> None:
     assert two_sites.second.house.read_numbers() == list(range(10))
 
 
+def test_small_blobs_of_new_chunks_come_with_the_state(two_sites: TwoSites) -> None:
+    house = two_sites.first.house
+    house.create()
+    paths = [house.put(numbers(0, 10))]
+    response, _ = two_sites.first.respond(two_sites.second.make_request())
+    assert response.blobs == {}, "a whole state may have millions of blobs"
+    two_sites.synchronize()
+    paths += [house.put(numbers(start, 10)) for start in (10, 20)]
+    house.stage.delete(paths[0])
+    house.is_damaged = True
+    response, _ = two_sites.first.respond(two_sites.second.make_request())
+    assert response.blobs == {path: house.stage.get(path) for path in paths[1:]}
+    two_sites.synchronize()
+    assert two_sites.second.house.read_numbers() == list(range(30))
+
+
+def test_blobs_beyond_the_size_of_a_response_are_requested(two_sites: TwoSites) -> None:
+    first, house = two_sites.first, two_sites.first.house
+    # On a slow machine the time for reading ends before the size is reached.
+    clock = ManualClock(two_sites.clock.now())
+    first.states = StateSource(dataclasses.replace(first.source, clock=clock))
+    house.create()
+    two_sites.synchronize()
+    count = 30_000
+    source = random.Random(1)
+    words = [base64.b64encode(source.randbytes(75)).decode() for _ in range(count)]
+    paths = [
+        house.put(numbers(start * count, count).set_column(1, "WORD", [words]))
+        for start in range(4)
+    ]
+    sizes = {path: len(house.stage.get(path)) for path in paths}
+    response, _ = first.respond(two_sites.second.make_request())
+    assert {path: len(content) for path, content in response.blobs.items()} == {
+        path: sizes[path] for path in paths[: len(response.blobs)]
+    }
+    *before, _ = [sizes[path] for path in response.blobs]
+    assert (
+        sum(before) < 4 << 20 <= sum(sizes[path] for path in response.blobs) < sum(sizes.values())
+    )
+    two_sites.synchronize()
+    assert two_sites.second.house.read_numbers() == list(range(4 * count))
+
+
 def test_a_state_whose_objects_are_gone_is_not_applied(two_sites: TwoSites) -> None:
     house = two_sites.first.house
     house.create()
@@ -330,6 +376,8 @@ def test_a_state_whose_objects_are_gone_is_not_applied(two_sites: TwoSites) -> N
     response, _ = two_sites.first.respond(two_sites.second.make_request())
     house.migrate()
     house.collect(0.0)
+    # As from a primary that reads no blobs into its response.
+    response.blobs.clear()
     with pytest.raises(ObjectRemoved):
         two_sites.second.copy_objects(two_sites.first, response, io.BytesIO(response.content))
     # The next state does not need it: the rows are in native files.

@@ -14,6 +14,7 @@ of the primary key, `?` nullable.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from typing import Any
 
 import sqlalchemy as sa
@@ -537,6 +538,7 @@ LOCAL_TABLES = frozenset(
 )
 
 
-def list_portable_tables() -> list[sa.Table]:
+@functools.cache
+def list_portable_tables() -> tuple[sa.Table, ...]:
     """Return the tables that are backed up and replicated, referenced tables before the referring ones."""
-    return [table for table in metadata.sorted_tables if table.name not in LOCAL_TABLES]
+    return tuple(table for table in metadata.sorted_tables if table.name not in LOCAL_TABLES)

@@ -142,14 +142,19 @@ class ReportedChannel(msgspec.Struct, frozen=True, array_like=True):
     offset_token: str | None
 
 
+# A statement for each request of a follower. Building one takes longer than executing it.
+_SELECT_GROUP = sa.select(_GROUPS)
+_SELECT_GROUP_LOCKED = _SELECT_GROUP.with_for_update()
+_SELECT_SLOTS = sa.select(_SLOTS).order_by(_SLOTS.c.site)
+
+
 class GroupConflict(ConflictError, code="failover_group_conflict"):
     """{reason}."""
 
 
 def find_group(connection: sa.Connection, *, lock: bool = False) -> FailoverGroup | None:
     """Return the group of this installation, None if there is none."""
-    query = sa.select(_GROUPS)
-    row = connection.execute(query.with_for_update() if lock else query).first()
+    row = connection.execute(_SELECT_GROUP_LOCKED if lock else _SELECT_GROUP).first()
     if row is None:
         return None
     values = {name: getattr(row, name) for name in FailoverGroup.__dataclass_fields__}
@@ -290,7 +295,7 @@ def read_epoch(connection: sa.Connection) -> int:
 
 def list_slots(connection: sa.Connection) -> list[ReplicaSlot]:
     """Return the followers by name."""
-    rows = connection.execute(sa.select(_SLOTS).order_by(_SLOTS.c.site))
+    rows = connection.execute(_SELECT_SLOTS)
     return [ReplicaSlot(*(getattr(row, name) for name in ReplicaSlot.__slots__)) for row in rows]
 
 
@@ -319,12 +324,19 @@ def record_request(
             number = free[0]
         known[site] = number
     values = {"site_number": known[site], "url": url, "point": point, "requested_at": now}
-    connection.execute(
-        make_insert(connection, _SLOTS)
-        .values(site=site, **values)
-        .on_conflict_do_update(index_elements=["site"], set_=values)
-    )
+    connection.execute(_upsert_slot(connection.dialect.name), {"site": site, **values})
     return known[site]
+
+
+@cache
+def _upsert_slot(dialect: str) -> sa.Insert:
+    names = ("site_number", "url", "point", "requested_at")
+    insert = make_insert(dialect, _SLOTS).values(
+        {name: sa.bindparam(name) for name in ("site", *names)}
+    )
+    return insert.on_conflict_do_update(
+        index_elements=["site"], set_={name: insert.excluded[name] for name in names}
+    )
 
 
 def save_reported_channels(
