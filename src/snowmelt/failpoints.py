@@ -25,6 +25,7 @@ class Failpoint(StrEnum):
     BLOB_STAGED = "client.blob_staged"
     REGISTERED = "client.registered"
     STORE_SYNC = "store.sync"
+    SERVICE_STARTED = "service.started"
     BEFORE_REGISTRATION = "service.before_registration"
     INSIDE_REGISTRATION = "service.inside_registration"
     AFTER_REGISTRATION = "service.after_registration"
@@ -99,6 +100,7 @@ def _fail(error: Exception) -> None:
 
 _ACTIONS: dict[str, Callable[[], None]] = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "terminate": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "enospc": lambda: _fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))),
     "eio": lambda: _fail(OSError(errno.EIO, os.strerror(errno.EIO))),
     "raise": lambda: _fail(RuntimeError("failpoint: failed on purpose")),

@@ -264,6 +264,17 @@ def test_a_fenced_site_says_where_to_write(sites: ServedSites) -> None:
         sites.first.sql("CREATE DATABASE x")
 
 
+def test_a_service_that_restarts_with_another_history_ends_on_sigterm(sites: ServedSites) -> None:
+    sites.first.kill()
+    sites.second.sql("ALTER FAILOVER GROUP g PRIMARY")
+    # The first site gets the history of the second one, and restarts in its process.
+    sites.first.start(fault=f"{Failpoint.SERVICE_STARTED}=terminate:2")
+    assert sites.first.services[0].wait_for_death() == 0
+    log = sites.first.services[0].log
+    assert "the service has restarted" in log
+    assert log.endswith("Snowmelt has stopped.\n")
+
+
 def test_a_handover_goes_on_when_a_site_is_killed(sites: ServedSites) -> None:
     source = Source(sites)
     source.start()

@@ -92,8 +92,9 @@ class ObjectTarget:
 class ObjectCopier:
     """Copier of objects from the primary.
 
-    `received` are the contents of blobs that came with the state, by path. `on_copied` is called with the size of each object that was read, in bytes. If `trusts_metadata`
-    is False, the copier also checks the files of metadata that exists at this site.
+    `received` are the contents of blobs that came with the state, by path. `on_copied` is called
+    with the size of each object that was read, in bytes. If `trusts_metadata` is False, the copier
+    also checks the files of metadata that exists at this site.
     """
 
     def __init__(

@@ -10,14 +10,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from snowmelt import failpoints
 from snowmelt.clock import Clock
 from snowmelt.config import Settings, describe_unknown_variables
 from snowmelt.errors import ConfigurationError, DataFolderBusy
+from snowmelt.failpoints import Failpoint
 from snowmelt.server.app import ServiceComponents, build_service, create_app
 from snowmelt.server.background_work import BackgroundWorkers, use_system_memory_pool
 from snowmelt.server.fast_path import FastPathProtocol
@@ -93,6 +96,7 @@ class RunningService:
             # The replication process, for the next service of this process.
             self.site_process: subprocess.Popen[bytes] | None = None
             workers.start()
+            failpoints.hit_failpoint(Failpoint.SERVICE_STARTED)
             self._undo = undo.pop_all()
 
     @property
@@ -150,12 +154,11 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
     running = RunningService(settings)
     _tune_garbage_collection()
 
-    is_ending = False
+    ending = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        nonlocal is_ending
         del number, frame
-        is_ending = True
+        ending.set()
         running.stop()
 
     def on_hang_up(number: int, frame: FrameType | None) -> None:
@@ -173,8 +176,11 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
     if not (settings.listens_on_loopback or settings.tls_cert):
         say("Without TLS: others on the network can read tokens and rows (tls_cert, tls_key)")
     running.run()
-    while running.starts_again and not is_ending:
+    while running.starts_again and not ending.is_set():
         running = RunningService(settings, site_process=running.site_process)
+        if ending.is_set():
+            # The signal has stopped the former service only.
+            running.stop()
         _log.info("the service has restarted with the history of the primary")
         running.run()
     say("Snowmelt has stopped.")
